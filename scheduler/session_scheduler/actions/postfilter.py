@@ -50,7 +50,7 @@ def preempt(session: Session, group: Group, result: PlacementResult) -> list[Pre
     if together:
         give_up_nominations(session, result, result.barred)
         tasks = refused or _outranking(session, group, result.over_capacity_together)
-        answer, _ = _run_plugins(session, group, tasks, alone=False) if tasks else (None, ())
+        answer = _run_plugins(session, group, tasks, alone=False) if tasks else None
         return _apply(session, result, tasks, answer) if refused or isinstance(answer, Preemption) else []
     found: list[Preemption] = []
     for task in _outranking(session, group, result.over_capacity):
@@ -99,7 +99,7 @@ def _reclaim(session: Session, result: PlacementResult, tasks: Sequence[Task], *
             if session.asked_for is not None:
                 answer = _run_plugins_once(session, group, tasks[0], alone=alone, reclaims=True)
             else:
-                answer, _ = _run_plugins(session, group, tasks, alone=alone, reclaims=True)
+                answer = _run_plugins(session, group, tasks, alone=alone, reclaims=True)
             if isinstance(answer, Preemption):
                 return _apply(session, result, tasks, answer)
             session.runner.note_unreclaimed(tasks)
@@ -114,7 +114,9 @@ def _run_plugins_once(
     """As `_run_plugins`, but reuses a NoPreemption for a task of the same class until something changes."""
     limited: object = None
     if reclaims:
-        limited = "reclaim", session.reclaim_damage, group.queue, group.preemptible
+        alike = session.runner.reclaim_alike(group) if session.registered.validates_alike else None
+        limited = ("reclaim", session.reclaim_damage,
+                   group if alike is None else (group.queue, group.preemptible, alike))  # fmt: skip
     elif session.runner.limits_preemption:
         limited = group.queue if session.registered.preempts_alike else group
     # plugins can offer different nodes to each group
@@ -124,19 +126,21 @@ def _run_plugins_once(
     state = (session.ledger.committed, session.nominations.version)
     known = None if session.evaluator.naive else session.trials.no_preemption.get(key)
     if known is not None and known.state == state and session.nominations.node_of(task) is None:
-        session.runner.note_rejected(task, known.waiting)
+        session.runner.note_rejected(task, known.rejectors)
         return known.answer
-    answer, waiting = _run_plugins(session, group, [task], alone=alone, reclaims=reclaims)
+    rejectors: set[str] = set()
+    with session.runner.collecting(rejectors):
+        answer = _run_plugins(session, group, [task], alone=alone, reclaims=reclaims)
     if isinstance(answer, NoPreemption) and not answer.keep and state[0] == session.ledger.committed:
-        session.trials.no_preemption[key] = KnownNoPreemption(state, answer, waiting)
+        session.trials.no_preemption[key] = KnownNoPreemption(state, answer, frozenset(rejectors))
     return answer
 
 
 def _run_plugins(
     session: Session, group: Group, tasks: Sequence[Task], *, alone: bool, reclaims: bool = False
-) -> tuple[Preemption | NoPreemption | None, tuple[str, ...]]:
-    """The first plugin's answer. The tuple names the plugin if more victims are possible once pods are bound: its
-    queueing hint for that event requeues the tasks.
+) -> Preemption | NoPreemption | None:
+    """The first plugin's answer. Notes the plugin if more victims are possible once pods are bound: its queueing hint
+    for that event requeues the tasks.
     """
     for call in session.calls.functions("postfilter"):
         session.trials_made += 1
@@ -146,14 +150,14 @@ def _run_plugins(
             continue
         if not isinstance(answer, Preemption | NoPreemption):
             raise call.wrong(f"expected a Preemption, a NoPreemption or None, got {answer!r}")
-        if isinstance(answer, Preemption):
-            objection = trial.objection(answer.nominated, answer.victims)
-            answer = answer if objection is None else NoPreemption(objection)
-        waiting = (call.plugin,) if trial.awaits_binds and isinstance(answer, NoPreemption) else ()
-        for task in tasks if waiting else ():
-            session.runner.note_rejected(task, waiting)
-        return answer, waiting
-    return None, ()
+        found: Preemption | NoPreemption = answer
+        if isinstance(found, Preemption):
+            objection = trial.objection(found.nominated, found.victims)
+            found = found if objection is None else NoPreemption(objection)
+        for task in tasks if trial.awaits_binds and isinstance(found, NoPreemption) else ():
+            session.runner.note_rejected(task, (call.plugin,))
+        return found
+    return None
 
 
 def _apply(

@@ -64,6 +64,10 @@ class Trial:
         traits = (group.preemptible, group.priority, group.queue) if registered.predicates else ()
         self._key = (tasks[0].cls, self.priority, session.nominated.left_out(tasks[0]), limited, traits)
         self._victims = EligibleVictims(session, group, self.priority, reclaims=reclaims, alike=memorable and alone)
+        self._sparing = session.trials.sparing(self._key) if self._keeps else set()
+        """The plugins that spare running pods. Reused results do not ask them again."""
+        for plugin in sorted(self._sparing):
+            runner.note_group(group, plugin)
         self._removal = SimulatedRemoval(session, by_node=self.by_node)
         self._apart: Mapping[str, Hashable] | None = None
         """The nodes that have results of their own because of nominated pods, with a key for them."""
@@ -155,7 +159,8 @@ class Trial:
         flight. Raises PluginError.
         """
         answer_in_time()
-        return self._victims.on(node)
+        with self._session.runner.collecting(self._sparing):
+            return self._victims.on(node)
 
     def others_end_on(self, node: str) -> bool:
         """Whether another preemption evicts tasks on the node that this group could evict, too."""

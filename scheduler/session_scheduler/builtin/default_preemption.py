@@ -214,10 +214,13 @@ def _results(
 
 
 def _dry_run(trial: Trial, budgets: Budgets, nodes: Sequence[str]) -> Mapping[str, tuple[Found, bool]]:
-    """As `_results`, and for each node whether its result depends on its own pods only, and did not fail."""
+    """As `_results`, and for each node whether its result depends on its own pods only, and did not fail.
+
+    Whether a gang's member is a victim depends on the other members, which may be on other nodes.
+    """
     units = {node: _units_on(trial, node) for node in nodes}
-    together = _together(trial, budgets, units)
-    found = {node: (one, not isinstance(one, FluenceError)) for node, one in together.items()}
+    found = {node: (one, not isinstance(one, FluenceError) and not _has_gang(units[node]))
+             for node, one in _together(trial, budgets, units).items()}  # fmt: skip
     for node in nodes:
         if node not in found:
             found[node] = trial.attempt(partial(_on_node, trial, budgets, node, units[node])), False
@@ -235,6 +238,10 @@ def _together(trial: Trial, budgets: Budgets, units: Mapping[str, list[Unit]]) -
         if trial.by_node and not any(unit.whole or unit.surplus for unit in some):
             together[node] = some
     return _on_each(trial, budgets, together)
+
+
+def _has_gang(units: Iterable[Unit]) -> bool:
+    return any(task.group.is_gang for unit in units for task in unit.tasks)
 
 
 def _units_on(trial: Trial, node: str) -> list[Unit]:

@@ -61,10 +61,12 @@ class Reclaiming:
         return self._refusal
 
     def alike(self, group: Group) -> Hashable:
-        """What the answers of `is_reclaimable` depend on besides the victims' queues and classes."""
+        """What the answers of `is_reclaimable` and `together` depend on besides the group's queue, whether it is
+        preemptible, its class, and the victims' queues and classes.
+        """
         self._update(group)
         if self._anywhere or len(self._answers) > len(self._kinds):
-            return self._key
+            return self._key if self._session.asked_for is None else (group.queue, group.preemptible, *self._key[1:])
         return frozenset(kind for kind, answer in self._answers.items() if answer)
 
     def is_reclaimable(self, group: Group, victim: Group) -> bool:

@@ -6,8 +6,8 @@ The actions and the evaluator use it; plugins register callbacks in `callbacks`.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
@@ -43,6 +43,7 @@ class CallbackRunner:
         self._table = table
         self._calls = calls
         self._rejected: dict[Task, frozenset[str]] = {}
+        self._collected: list[set[str]] = []
         self._queue_keys: dict[tuple[HookCall, str], OrderKey] = {}
 
     @property
@@ -281,13 +282,26 @@ class CallbackRunner:
         """Return the plugins that rejected a task; None if that was not noted."""
         return self._rejected.get(task)
 
-    def note_rejected(self, task: Task, plugins: Iterable[str]) -> None:
+    def note_rejected(self, task: Task, plugins: Collection[str]) -> None:
         """Note that these plugins rejected a task. The queue requeues it when an event may change their answers."""
+        for found in self._collected:
+            found.update(plugins)
         known = self._rejected.get(task)
         if known is None:
             self._rejected[task] = frozenset(plugins)
         elif not known.issuperset(plugins):
             self._rejected[task] = known.union(plugins)
+
+    @contextmanager
+    def collecting(self, found: set[str]) -> Iterator[None]:
+        """In this context add all plugins to `found` that are noted, also again. Whatever reuses the result that is
+        computed meanwhile notes them for its own task.
+        """
+        self._collected.append(found)
+        try:
+            yield
+        finally:
+            self._collected.pop()
 
     def note_group(self, group: Group, plugin: str) -> None:
         """Note for all pending tasks of a group that this plugin rejected them."""

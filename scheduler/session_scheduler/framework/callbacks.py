@@ -269,9 +269,10 @@ class Callbacks:
         """Like `add_preemptable`, for a queue below its share that reclaims from others.
 
         `alike(group)` is a promise: for groups with equal values, `may_end` answers the same for victims of the same
-        queue and classes. If the cheapest victims are rejected, `together(group, units)` chooses others: of tuples of
-        tasks that are evicted together, the least important first, it returns for each its damage (0 for none), or None
-        if it may not be evicted beside the others. The scheduler evicts units of less damage first.
+        queue and classes. So does `together` for pods of one class, queue and preemptibility. If the cheapest victims
+        are rejected, `together(group, units)` chooses others: of tuples of tasks that are evicted together, the least
+        important first, it returns for each its damage (0 for none), or None if it may not be evicted beside the
+        others. The scheduler evicts units of less damage first.
         """
         self.registered.reclaimable.append(self._callback("reclaimable", may_end))
         if together is not None:
@@ -282,7 +283,8 @@ class Callbacks:
         """Like `add_preempt_validator`, for a queue below its share that reclaims from others.
 
         `alike` is a promise for the scenarios of one pod: if the victims are in the same queues, of the same classes,
-        and equally terminating or not, the answer is the same on every node.
+        and equally terminating or not, the answer is the same on every node, and for all pods of one class, queue and
+        preemptibility for whose groups the `alike` of `add_reclaimable` returns equal values.
         """
         self.registered.reclaim_validators.append(self._callback("reclaim validator", check))
         self.registered.validates_alike &= alike

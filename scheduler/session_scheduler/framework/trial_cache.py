@@ -18,11 +18,11 @@ _MOST_BYTES: Final = 2**26
 
 @dataclass(frozen=True, slots=True)
 class KnownNoPreemption:
-    """A failed `postfilter` in a state of the session; `waiting` are the plugins that wait for bindings."""
+    """A failed `postfilter` in a state of the session, and the plugins that it noted for requeueing."""
 
     state: tuple[int, int]
     answer: NoPreemption
-    waiting: tuple[str, ...]
+    rejectors: frozenset[str]
 
 
 class TrialCache:
@@ -36,6 +36,7 @@ class TrialCache:
         self._results: dict[Hashable, RowResults] = {}
         """The least recently used ones first."""
         self._bytes = 0
+        self._sparing: dict[Hashable, set[str]] = {}
         self.lasting: dict[TaskClass, BoolColumn] = {}
         """By class: the rows that pass the filters that do not depend on pods."""
         self.no_preemption: dict[Any, KnownNoPreemption] = {}
@@ -53,6 +54,10 @@ class TrialCache:
     def put(self, key: Any, row: int, found: Any) -> None:
         """Cache a value for the row."""
         self._known.setdefault(key, {})[row] = int(self._changes.last()[row]), found
+
+    def sparing(self, key: Hashable) -> set[str]:
+        """Return the plugins that spared running pods in trials with this key. The caller adds to them."""
+        return self._sparing.setdefault(key, set())
 
     def results(self, key: Hashable, width: int) -> RowResults:
         """Return the results for this key in `width` columns; empty for a new key."""
