@@ -130,6 +130,9 @@ def pre_enqueue(pod: Pod, objects: Callable[[type[Any]], Mapping[str, Any]]) -> 
 def recover(holdings: Sequence[Holding]) -> Mapping[str, str] | None:
     """Rebuild the plugin's state before the first session, from what every gang plan and every live bound pod holds.
 
+    The pods of other schedulers are those whose record has a part of this plugin (`holding.foreign`): their node may
+    have belonged to another partition when they were bound. Add what they hold of the node.
+
     Called again later, between sessions and after `on_nodes_changed`, with pods only: those found to be bound although
     no session of this replica placed them (another replica did, or a response was lost), and those that another
     replica's gang plan places. Add what they hold to your state. Return the pods (by uid) whose holding cannot be

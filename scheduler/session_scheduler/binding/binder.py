@@ -553,10 +553,10 @@ def _of_pod(error: PluginError, binding: Binding, decision: Decision, problem: s
     return PluginError(error.plugin, error.hook, f"{problem} {where}", cause)
 
 
-async def cancel(calls: HookCalls, allocation: Allocation) -> list[PluginError]:
-    """Call every plugin's `cancel` to free a task's allocation. Returns the errors."""
+async def cancel(calls: Iterable[HookCall], allocation: Allocation) -> list[PluginError]:
+    """Call these plugins' `cancel` to free a task's allocation. Returns the errors."""
     failures = []
-    for call in calls.functions("cancel"):
+    for call in calls:
         try:
             await call.wait(allocation, patience=_CANCEL_SECONDS)
         except PluginError as error:

@@ -17,12 +17,12 @@ class _Record(msgspec.Struct, frozen=True):
     plugins: dict[str, Any] = {}
 
 
-def holding_of(task: Task, plugin: str) -> Holding:
+def holding_of(task: Task, plugin: str, *, foreign: bool = False) -> Holding:
     """A bound pod's allocation of one plugin.
 
     An invalid record, and one that was copied from another pod (its uid differs), count as empty.
     """
-    return Holding(task, task.node or "", held_by(task).get(plugin), task.pod.metadata.annotations)
+    return Holding(task, task.node or "", held_by(task).get(plugin), task.pod.metadata.annotations, foreign)
 
 
 def held_by(task: Task) -> dict[str, Any]:

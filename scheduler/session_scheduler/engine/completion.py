@@ -22,7 +22,7 @@ from session_scheduler.engine.plugin_sync import PluginSync
 from session_scheduler.engine.preemption_executor import PreemptionExecutor
 from session_scheduler.engine.unknown_binds import UnknownBind, UnknownBinds
 from session_scheduler.framework.bindings import Allocation, Failure
-from session_scheduler.framework.hooks import HookCalls, PluginError
+from session_scheduler.framework.hooks import HookCall, HookCalls, PluginError
 from session_scheduler.framework.observer import Observer
 from session_scheduler.framework.statement import Decision, PlacementResult
 from session_scheduler.model.groups import Group, Phase, Task
@@ -50,7 +50,6 @@ class Bound:
 class BindCompletion:
     """Completes decisions, and keeps the last outcome of each group."""
 
-    profiles: Mapping[str, HookCalls]
     cache: Cache
     queue: SchedulingQueue
     clock: Clock
@@ -199,10 +198,10 @@ class BindCompletion:
 
     async def _unassume(self, task: Task, node: str, calls: HookCalls) -> None:
         self.cache.forget(task)
-        await self._cancel(calls, task, node)
+        await self._cancel(calls.functions("cancel"), task, node)
         self.freed(task, node)
 
-    async def _cancel(self, calls: HookCalls, task: Task, node: str) -> None:
+    async def _cancel(self, calls: Iterable[HookCall], task: Task, node: str) -> None:
         for error in await cancel(calls, Allocation(task.uid, task.pod, node)):
             _log.error("cancel failed", pod=task.key, plugin=error.plugin, error=str(error))
 
@@ -251,6 +250,5 @@ class BindCompletion:
     async def pod_ended(self, task: Task, node: str | None) -> None:
         """A pod on a node, or with a bind in flight, has terminated."""
         self.unknown_binds.take(task.uid)
-        calls = self.profiles.get(task.pod.spec.scheduler_name) if node is not None else None
-        if calls is not None:
-            await self._cancel(calls, task, node or "")
+        if node is not None:
+            await self._cancel(self.plugin_sync.ended(task), task, node)

@@ -127,7 +127,7 @@ class Scheduler:
         )  # fmt: skip
         self.plugin_sync = PluginSync(self.cache, profiles, observer)
         self.completion = BindCompletion(
-            profiles, self.cache, self.queue, clock, observer, self.binder, in_flight, unknown, gang_starts, preemption,
+            self.cache, self.queue, clock, observer, self.binder, in_flight, unknown, gang_starts, preemption,
             self.plugin_sync, requeuer.back_off, requeuer.freed,
         )  # fmt: skip
         self.outcomes = self.completion.outcomes

@@ -90,12 +90,16 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The resources of a running bound pod: `held` is this plugin's part of its record, None for none."""
+    """The resources of a running bound pod: `held` is this plugin's part of its record, None for none.
+
+    `foreign`: another scheduler bound the pod, such as that of the partition that its node belonged to before.
+    """
 
     task: Task
     node: str
     held: Any
     annotations: Mapping[str, str]
+    foreign: bool = False
 
 
 class Runtime:

@@ -11,6 +11,7 @@ from fluence_plugins.fluence.graph.accounting import Accounting, Amounts
 from fluence_plugins.fluence.graph.foreign_load import ForeignLoad
 from fluence_plugins.fluence.matching import pod_requests
 from fluence_plugins.fluence.matching.pod_requests import PodRequests
+from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.objects import Node, NodeStatus, ObjectMeta, Pod, PodStatus
 
@@ -159,3 +160,65 @@ async def test_a_deleted_node_frees_only_its_own_resources(world: World) -> None
     held_of = [part.hosts for share in world.plugin.live.holdings.shares.values() for part in share.values()]
     assert sum(bool(hosts) for hosts in held_of) == 3 - on_it
     assert "n1" not in world.plugin.live.graph.host_ranks
+
+
+# ---------------------------------------------------------------------- pods of another scheduler
+
+BOARDS = """
+resources:
+  - {type: fpga, name: board, parent: n1}
+  - {type: fpga, name: outside}
+"""
+
+
+async def of_another_scheduler(world: World, backend: str) -> tuple[Node, Pod, Pod]:
+    """A node, a pod that another scheduler gave this device before the node moved, and a new pod for a device."""
+    (world._folder / "resources.yaml").write_text(BOARDS)
+    await world.place(
+        node("n1", **device("fpga", 9)),
+        pod("one", device("fpga"), annotations={"fluence.flux-framework.org/require-backend": backend}),
+        pod("two", device("fpga"), nodeSelector={"none": "none"}),
+    )
+    one, two = await world.live_pod("one"), await world.live_pod("two")
+    assert (one.spec.node_name, one.metadata.annotations["fluence.flux-framework.org/backend"]) == ("n1", backend)
+    one = msgspec.structs.replace(one, spec=msgspec.structs.replace(one.spec, scheduler_name="other"))
+    two = msgspec.structs.replace(two, spec=msgspec.structs.replace(two.spec, node_selector={}))
+    (world._folder / "resources.yaml").write_text("resources: [{type: fpga, name: board, parent: n1}]")
+    return (await world.scheduler.cluster.list(Node)).items[0], one, two
+
+
+async def test_devices_that_another_scheduler_gave_to_pods_of_a_node_are_held_at_a_start(world: World) -> None:
+    joined, one, two = await of_another_scheduler(world, "board")
+    world.scheduler.cluster = MemoryCluster([joined, one, two])
+    scheduler = await world.restarted()
+    await scheduler.cycle()
+    assert (await world.live_pod("two")).spec.node_name == ""
+    await scheduler.event_handlers.apply("DELETED", one)
+    world.advance(60)
+    await scheduler.cycle()
+    assert (await world.live_pod("two")).spec.node_name == "n1"
+
+
+async def test_devices_that_another_scheduler_gave_to_pods_of_a_node_are_held_when_it_joins(world: World) -> None:
+    joined, one, two = await of_another_scheduler(world, "board")
+    world.scheduler.cluster = MemoryCluster([two])
+    scheduler = await world.restarted()
+    for obj in (one, joined):
+        await scheduler.event_handlers.apply("ADDED", obj)
+    await scheduler.cycle()
+    assert (await world.live_pod("two")).spec.node_name == ""
+    assert world.free_cores() == 3
+    await scheduler.event_handlers.apply("DELETED", joined)
+    await scheduler.event_handlers.apply("DELETED", one)
+    await scheduler.cycle()
+    assert not world.plugin.live.holdings.shares
+    assert not world.plugin.live.holdings.missing
+
+
+async def test_of_another_schedulers_devices_only_those_of_the_node_are_held(world: World) -> None:
+    joined, one, two = await of_another_scheduler(world, "outside")
+    world.scheduler.cluster = MemoryCluster([joined, one, two])
+    scheduler = await world.restarted()
+    await scheduler.cycle()
+    assert (await world.live_pod("two")).spec.node_name == "n1"
+    assert not world.plugin.live.holdings.missing

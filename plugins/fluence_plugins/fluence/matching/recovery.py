@@ -20,7 +20,10 @@ from session_scheduler.sdk.bindings import Holding
 
 
 def recover_holdings(holdings: Sequence[Holding], live: LiveGraph, loads: NodeLoads) -> dict[str, str]:
-    """Hold what these pods recorded. The rest counts as foreign load; returns the reasons, by pod uid."""
+    """Hold what these pods recorded. The rest counts as foreign load; returns the reasons, by pod uid.
+
+    Of foreign pods it holds only what is on their node: another scheduler allocates devices outside of nodes.
+    """
     shares = {}
     lost: dict[str, str] = {}
     by_class = RequestsByClass(live.accounting)
@@ -28,7 +31,7 @@ def recover_holdings(holdings: Sequence[Holding], live: LiveGraph, loads: NodeLo
         requests = holding.task.cls.requests
         share = from_json(holding.held, holding.node, live, requests) if holding.held is not None else None
         if share is not None:
-            shares[holding.task.uid] = share
+            shares[holding.task.uid] = _on_node(share, holding.node, live) if holding.foreign else share
         asked = by_class[holding.task.cls].devices
         if asked and not any(part.devices for part in (share or {}).values()):
             wanted = ", ".join(f"{count} {kind}" for kind, count in sorted(asked.items()))
@@ -49,6 +52,15 @@ def recover_holdings(holdings: Sequence[Holding], live: LiveGraph, loads: NodeLo
     for name in sorted(concerned):
         loads.count(name)
     return lost
+
+
+def _on_node(share: Share, node: str, live: LiveGraph) -> Share:
+    """The hosts of a share, and its devices below this node."""
+    below = f"{live.graph.root.path}/{node}/"
+    return {
+        jobid: Placement(part.hosts, tuple(device for device in part.devices if device.path.startswith(below)))
+        for jobid, part in share.items()
+    }
 
 
 def _as_counted(shares: Mapping[str, Share], shapes: Mapping[str, PodShape], live: LiveGraph) -> dict[str, Share]:
