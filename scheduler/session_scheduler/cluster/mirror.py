@@ -348,17 +348,22 @@ class KnownObjects:
         self._comparison: Comparison | None = None
         self._deleted: set[str] | None = None
         """Gets the uids of the objects that events delete."""
+        self._ahead: dict[ObjectName, str] = {}
+        """The uids of the objects that `add` put in and that no event has brought since."""
 
     def apply(self, event: WatchEvent[KubeObject]) -> Sequence[Delivery]:
         """Return the changes of a watch event. Another uid under a known name means that the old object was deleted."""
         if event.object is None or event.change is Change.BOOKMARK:
             return ()
-        name = name_of(event.object)
+        name, uid = name_of(event.object), event.object.metadata.uid
         self._remember(name, event.object)
+        if self._ahead.get(name, uid) != uid:
+            return ()  # an object that `add` found replaced: the watch is behind that list
+        self._ahead.pop(name, None)
         if event.change is not Change.DELETED:
             return self._put(name, event.object)
         if self._deleted is not None:
-            self._deleted.add(event.object.metadata.uid)
+            self._deleted.add(uid)
         known = self._objects.pop(name, None)
         if known is None:
             return ()
@@ -369,6 +374,7 @@ class KnownObjects:
         named = {name_of(obj): obj for obj in listed}
         gone = [name for name in self._objects if name not in named]
         changes: list[Delivery] = [(Change.DELETED, self._objects.pop(name)) for name in gone]
+        self._ahead.clear()
         for name, obj in named.items():
             changes += self._put(name, obj)
         return changes
@@ -379,6 +385,7 @@ class KnownObjects:
         if name in self._objects:
             return ()
         self._remember(name, obj)
+        self._ahead[name] = obj.metadata.uid
         return self._put(name, obj)
 
     def drop(self, keep: Callable[[KubeObject], bool]) -> list[Delivery]:
@@ -386,6 +393,7 @@ class KnownObjects:
         dropped = [(name, obj) for name, obj in self._objects.items() if not keep(obj)]
         for name, obj in dropped:
             self._remember(name, obj)
+            self._ahead.pop(name, None)
             del self._objects[name]
         return [(Change.DELETED, obj) for _, obj in dropped]
 

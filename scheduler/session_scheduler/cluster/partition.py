@@ -130,13 +130,18 @@ class Partition:
         return Listing(tuple(filter(self._scope.keeps, listing.items)), listing.resource_version)
 
     async def watch(self, kind: type[Kube], resource_version: str) -> AsyncGenerator[WatchEvent[Kube], None]:
-        """See `port.Cluster`. Objects that are not kept become bookmarks."""
+        """See `port.Cluster`. Objects that are not kept become deletions, because they may have been kept before.
+
+        Pods become bookmarks: no change of a pod ends that it is kept. (`Mirror.add` counts deletions of pods.)
+        """
         async with aclosing(self._cluster.watch(kind, resource_version, labels=self._labels_of(kind))) as events:
             async for event in events:
                 if event.object is None or event.change is Change.DELETED or self._scope.keeps(event.object):
                     yield event
-                else:
+                elif kind is Pod:
                     yield WatchEvent(Change.BOOKMARK, None, event.resource_version)
+                else:
+                    yield WatchEvent(Change.DELETED, event.object, event.resource_version)
 
     def _labels_of(self, kind: type[Kube]) -> dict[str, str | None]:
         return dict(self._scope.labels) if kind in (Node, Queue) else {}

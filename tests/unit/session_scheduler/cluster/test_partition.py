@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from session_scheduler.cluster.errors import Unavailable
 from session_scheduler.cluster.kube_lists import selectors
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.cluster.mirror import Mirror
+from session_scheduler.cluster.mirror import KnownObjects, Mirror
 from session_scheduler.cluster.partition import SETTLE_SECONDS, Partition, partition_of
-from session_scheduler.cluster.port import Change
+from session_scheduler.cluster.port import Change, WatchEvent
 from session_scheduler.config.partition import PartitionConfig
 from session_scheduler.config.settings import Profile, SchedulerConfig
 from session_scheduler.model.devices import Device, ResourcePool, ResourceSlice, ResourceSliceSpec
@@ -112,6 +112,18 @@ async def test_devices_that_are_not_on_one_node_need_a_named_pool() -> None:
               a_slice("nameless", "other", all_nodes=True), each, mixed]  # fmt: skip
     async with World(*slices).running() as world:
         assert world.names == ["each", "local", "named"]
+
+
+async def test_a_slice_whose_device_is_no_longer_on_one_node_goes_at_once() -> None:
+    each = a_slice("each", "each", per_device_node_selection=True, devices=(Device(node_name="n1"),))
+    async with World(each).running() as world:
+        (there,) = world.cluster.objects(ResourceSlice)
+        world.cluster.put(replace(there, spec=replace(there.spec, devices=(Device(all_nodes=True),))))
+        await world.time.run_pending()
+        assert world.reported.changes == [("DELETED", "each")]
+        world.cluster.put(there)
+        await world.time.run_pending()
+        assert world.names == ["each"]
 
 
 async def test_pods_of_other_partitions_leave_no_trace() -> None:
@@ -221,6 +233,22 @@ async def test_a_pod_that_the_watch_brought_during_the_list_is_delivered_once() 
         world.bind("p", "n1")  # any change
         await world.pass_settling()
         assert world.reported.changes == [("ADDED", "p"), ("ADDED", "n1")]
+
+
+def test_a_watch_that_is_behind_a_list_does_not_remove_what_the_list_has() -> None:
+    """The list has a pod; the watch still brings the end of an older pod with this name."""
+
+    def one(uid: str, version: str) -> Pod:
+        return replace(pod("p", "n1"), metadata=ObjectMeta(name="p", namespace="ns", uid=uid, resource_version=version))
+
+    known = KnownObjects()
+    old, new = one("1", "10"), one("2", "20")
+    assert known.add(new) == ((Change.ADDED, new),)
+    assert not known.apply(WatchEvent(Change.MODIFIED, old, "10"))
+    assert not known.apply(WatchEvent(Change.DELETED, old, "11"))
+    assert not known.apply(WatchEvent(Change.ADDED, new, "20"))
+    assert known.apply(WatchEvent(Change.DELETED, new, "21")) == ((Change.DELETED, new),)
+    assert known.apply(WatchEvent(Change.ADDED, old, "22")) == ((Change.ADDED, old),)
 
 
 async def test_a_failed_list_of_a_joining_node_is_retried() -> None:
