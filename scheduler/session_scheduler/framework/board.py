@@ -15,15 +15,17 @@ if some node fits, and reasons are collected only for a class that fits nowhere.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from session_scheduler.framework.answers import Normalise, Scope
 from session_scheduler.framework.evaluation import (
+    OBJECT_BYTES,
     Evaluation,
     Filtering,
+    FilterResult,
     Scoring,
     SharedFilters,
     bounds,
@@ -50,10 +52,18 @@ _AHEAD: Final = 48
 _FEW: Final = 32
 """After so many changes of rows at once, a heap is filled again."""
 _NO_ROWS: Final = np.zeros(0, np.int64)
-_ROW_BYTES: Final = 96
-"""What a board keeps for a row, about."""
-_SPARE_BYTES: Final = 64 * 2**20
-"""How much memory boards may use in addition to one board for each class."""
+_COMPACT: Final = (0,)
+"""The strides of a column that `_compact` has made."""
+_ENTRY_BYTES: Final = 200
+"""The memory of an entry of the heap, about."""
+_HEAD_BYTES: Final = 800
+"""The memory of the virtual rows for one row, about."""
+_MOST_BYTES: Final = 256 * 2**20
+"""The memory of a session's boards and filter results: 1/16 of the deployment's limit.
+
+It is enough for about 5,000 classes that fit on none of 5,000 nodes, or for 2,000 that fit. With more, a class may be
+evaluated again.
+"""
 
 
 class Board:
@@ -75,13 +85,16 @@ class Board:
         self._shared = shared
         self._asks_each_task = ledger.runner.has_any_callbacks
         self._ties = ledger.runner.ties()
-        self._tie_order: RowIndex | None = None
         self._rejectors: frozenset[str] = frozenset()
         """The plugins that rejected a node in the last `why`."""
         self._parts: list[NodeRefusals] = []
         """The rejected rows in the last `why`."""
         self._own: NodeRefusals | None = None
         """The last of them, if this board has evaluated it; None before the first."""
+        self.results: set[FilterResult] = set()
+        """The shared results whose arrays the board uses."""
+        self.counted_bytes = 0
+        """The memory when the evaluator counted it last."""
         self._evaluated_at = 0
         self._by_row: IntColumn | None = None
         """The sum of node-scope points, if `_sum_up_any` can use it."""
@@ -110,6 +123,7 @@ class Board:
         static = [one for one in self.evaluation.filters if one.scope is Scope.STATIC]
         of_node = [one for one in self.evaluation.filters if one.scope is Scope.NODE]
         found, count = shared.after(static)
+        self.results.add(found)
         self._static_mask, rest = found.mask, static[count:]
         if rest and not found.is_empty:
             self._static_mask = found.mask.copy()
@@ -117,8 +131,22 @@ class Board:
             self._node_mask, rest = self._static_mask.copy(), of_node
         else:
             found, count = shared.after([*static, *of_node])
+            self.results.add(found)
             self._node_mask, rest = found.mask.copy(), of_node[max(0, count - len(static)) :]
         self._run_filters(self._table.all_rows(), self._node_mask, Scope.NODE, rest)
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of the board now, about: its arrays, and the Python objects."""
+        size = OBJECT_BYTES + self._static_mask.nbytes + self._node_mask.nbytes + self.mask.nbytes
+        if self._own is not None:
+            size += self._own.nbytes
+        if self._is_scored:
+            columns = [*self._raw, self._fixed, self._moving, self._totals]
+            if self._by_row is not None:
+                columns.append(self._by_row)
+            size += sum(column.nbytes for column in columns if column.strides != _COMPACT)
+        return size
 
     def _candidates(self) -> BoolColumn:
         mask = self._table.valid()
@@ -364,9 +392,8 @@ class Board:
         resolvable = np.zeros(len(self.mask), np.bool_)
         for one in self._refusals_now(task):
             resolvable |= one.resolvable()
-        if self._tie_order is None:
-            self._tie_order = np.argsort(self._ties, kind="stable")
-        return self._tie_order[resolvable[self._tie_order]]
+        order = self._runner.tie_order()
+        return order[resolvable[order]]
 
     def _refusals_now(self, task: Task) -> list[NodeRefusals]:
         """Return the rows that reject one more task now, in parts. Note the plugins that do, for requeueing."""
@@ -386,6 +413,7 @@ class Board:
         if self._shared is None:
             return [self._own_refusals(filters, self._candidates(), task)]
         found, count = self._shared.after(filters)
+        self.results.add(found)
         parts = found.refusals()
         if count < len(filters) and not found.is_empty:
             parts.append(self._own_refusals(filters[count:], found.mask.copy(), task))
@@ -465,6 +493,11 @@ class HeapBoard(Board):
         self._totals[row] = self._fixed[row] + self._moving[row]
         self._heap.put(row, self._totals[row].item())
 
+    @property
+    def nbytes(self) -> int:
+        """The memory of the board now, about."""
+        return super().nbytes + len(self._heap) * _ENTRY_BYTES + len(self._heads) * _HEAD_BYTES
+
     def _best(self, expected: int) -> int:
         return self._heap.top(self.total, self.mask, expected)
 
@@ -529,6 +562,11 @@ class Evaluator:
         self._evaluations: dict[TaskClass, Evaluation] = {}
         self._beside: dict[tuple[TaskClass, Key], Evaluation] = {}
         self._boards: dict[tuple[Any, ...], Board] = {}
+        """The least recently used ones first."""
+        self._last: Board | None = None
+        """The board in use: it may have grown since it was counted."""
+        self._bytes = 0
+        """The memory of all boards, except that in use, and of their filter results."""
         self._shared = SharedFilters(self._table, self._ledger.touched)
         self._traits: dict[Group, tuple[Any, ...]] = {}
 
@@ -577,13 +615,39 @@ class Evaluator:
             evaluation = evaluation or self.evaluation(task.cls)
             board = self._new_board(evaluation, subset, task)
         self._boards[key] = board
+        if board is not self._last:
+            self._count_last()
+            self._last = board
+            self._limit_memory()
         return board
 
+    def _count_last(self) -> None:
+        """Count the memory of the board that was in use."""
+        board, self._last = self._last, None
+        if board is None:
+            return
+        used: list[Board | FilterResult] = [board, *(each for last in board.results for each in last.chain())]
+        for one in used:
+            size = one.nbytes
+            self._bytes += size - one.counted_bytes
+            one.counted_bytes = size
+
+    def _limit_memory(self) -> None:
+        """While boards and filter results use too much memory, drop the quarter of the boards that were not used for
+        the longest time, and the results that no other board uses.
+        """
+        while self._bytes > _MOST_BYTES and len(self._boards) > 1:  # the last one is in use
+            self._drop(list(self._boards)[: (len(self._boards) + 2) // 4])
+            self._drop_results()
+
+    def _drop(self, keys: Iterable[tuple[Any, ...]]) -> None:
+        self._bytes -= sum(self._boards.pop(key).counted_bytes for key in keys)
+
+    def _drop_results(self) -> None:
+        """Drop the filter results that no board uses."""
+        self._bytes -= self._shared.keep(result for board in self._boards.values() for result in board.results)
+
     def _new_board(self, evaluation: Evaluation, subset: BoolColumn | None, task: Task) -> Board:
-        """Build a board. Drop the one that was not used for the longest time if boards use too much memory."""
-        spare = _SPARE_BYTES // (_ROW_BYTES * max(1, self._table.size))
-        if len(self._boards) >= spare + len(self._evaluations):
-            del self._boards[next(iter(self._boards))]
         shared = self._shared if subset is None and not self.naive else None
         if self.mode == "heap" and evaluation.heap_safe:
             return HeapBoard(self._table, self._ledger, evaluation, subset, task, shared=shared)
@@ -616,16 +680,19 @@ class Evaluator:
 
     def forget_boards(self, subset: BoolColumn | None = None) -> None:
         """Drop the boards of a subset, or all boards: after a plugin failed, a board may be incomplete."""
+        self._count_last()
         if subset is None:
-            self._boards.clear()
+            self._drop(list(self._boards))
+            self._drop_results()
         else:
-            self._boards = {key: board for key, board in self._boards.items() if key[1] != id(subset)}
+            self._drop([key for key in self._boards if key[1] == id(subset)])
 
     def forget(self) -> None:
         """Drop all references back to the session."""
         self._session = None
-        for kept in (self._evaluations, self._beside, self._boards, self._shared):
-            kept.clear()
+        self._evaluations.clear()
+        self._beside.clear()
+        self.forget_boards()
 
     def wants(self, result: PlacementResult) -> Wants | None:
         """Return the plugins that rejected each class of the group's pending tasks. None if an error ended the attempt;

@@ -17,7 +17,7 @@ from session_scheduler.framework.answers import Scope
 from session_scheduler.framework.callbacks import Event, Key, Registered, Scenario, Share
 from session_scheduler.framework.hooks import HookCall, HookCalls, PluginError
 from session_scheduler.framework.node_info import NodeInfo
-from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView, natural
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView, RowIndex, natural
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.refusals import Refusal
 
@@ -45,6 +45,7 @@ class CallbackRunner:
         self._rejected: dict[Task, frozenset[str]] = {}
         self._collected: list[set[str]] = []
         self._queue_keys: dict[tuple[HookCall, str], OrderKey] = {}
+        self._tie_order: RowIndex | None = None
 
     @property
     def has_any_callbacks(self) -> bool:
@@ -56,6 +57,12 @@ class CallbackRunner:
     def ties(self) -> IntColumn:
         """Return the tie-break between equal totals, shape [rows of the table]; the smallest wins. Read only."""
         return self._table.ties() if self.registered.tie_break is None else self.registered.tie_break
+
+    def tie_order(self) -> RowIndex:
+        """Return all rows in the order of the tie-break. Read only."""
+        if self._tie_order is None:
+            self._tie_order = np.argsort(self.ties(), kind="stable")
+        return self._tie_order
 
     def queue_key(self, queue: str) -> tuple[Key, ...]:
         """Return the sort key of a queue."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -29,6 +29,8 @@ _RAW_SCORES = {
 """The limits of raw scores. Normalised scores are then 0 to 100, as in kube-scheduler, and all sums fit in 64 bits."""
 _SUMS = (-(2**56), 2**56)
 _LARGEST_NODE_ORDER = 2**56
+OBJECT_BYTES = 3000
+"""The memory of a board or of a filter result without its columns, about."""
 _Call = TypeVar("_Call", ScopedCall, ScoreCall)
 
 
@@ -380,9 +382,12 @@ class SharedFilters:
             found.catch_up()
         return found
 
-    def clear(self) -> None:
-        """Forget all results."""
-        self._results.clear()
+    def keep(self, used: Iterable[FilterResult]) -> int:
+        """Drop all results that these do not need. Return the memory that was counted for them."""
+        kept = {each for one in used for each in one.chain()}
+        dropped = sum(one.counted_bytes for one in self._results.values() if one not in kept)
+        self._results = {key: one for key, one in self._results.items() if one in kept}
+        return dropped
 
 
 class FilterResult:
@@ -407,6 +412,20 @@ class FilterResult:
             filtering.run(table.all_rows(), self.mask, None)
         self.is_empty = not self.mask.any()
         """Whether no row passes."""
+        self.counted_bytes = 0
+        """The memory when the evaluator counted it last."""
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of the result now, about."""
+        return OBJECT_BYTES + self.mask.nbytes + (self._refusals.nbytes if self._refusals is not None else 0)
+
+    def chain(self) -> Iterator[FilterResult]:
+        """Iterate over this result and those that it follows."""
+        one: FilterResult | None = self
+        while one is not None:
+            yield one
+            one = one._before
 
     def catch_up(self) -> None:
         """Evaluate the rows again that changed, after the result before did so. Raises PluginError."""

@@ -101,6 +101,11 @@ class NodeRefusals(Mapping[int, Verdict]):
 
     # ------------------------------------------------------------------ answers
 
+    @property
+    def nbytes(self) -> int:
+        """The memory of the columns."""
+        return self.codes.nbytes + (self._resolvable.nbytes if self._resolvable is not None else 0)
+
     def counted(self) -> list[tuple[Verdict, int]]:
         """Return each verdict with the number of its rows, which is at least 1."""
         if self._counted is None:

@@ -30,6 +30,10 @@ class RowHeap:
         self._complete = False
         self._stamp: dict[int, int] = {}
 
+    def __len__(self) -> int:
+        """The number of entries, including outdated ones."""
+        return len(self._entries)
+
     def top(self, totals: Totals, mask: BoolColumn, expected: int) -> int:
         """Return the best row of the mask, or -1. `expected` hints how many such picks follow."""
         while True:

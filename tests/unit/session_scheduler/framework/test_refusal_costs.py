@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from session_scheduler.actions.trial import Trial
-from session_scheduler.framework.board import Board
+from session_scheduler.framework import board
+from session_scheduler.framework.board import Board, Evaluator
 from session_scheduler.framework.hooks import HookCall
 from session_scheduler.framework.node_refusals import Verdict
-from session_scheduler.testing import FakeCluster, node, pod
+from session_scheduler.model.objects import Pod
+from session_scheduler.testing import FakeCluster, gang, node, pod
 
 NODES = 40
 SHAPES = 100
@@ -115,3 +117,53 @@ def test_only_nodes_with_a_pod_of_lower_priority_are_searched_for_victims() -> N
         cluster.run(cycles=1)
     assert counts["nodes listed for victims"] == EACH
     cluster.assert_nominated("p0", "low")
+
+
+def kept_bytes(evaluator: Evaluator, used: Board) -> int:
+    """The memory of an evaluator's boards and filter results, except of those in use."""
+    boards = [one for one in evaluator._boards.values() if one is not used]
+    results = {each for one in boards for result in one.results for each in result.chain()}
+    results |= set(evaluator._shared._results.values())
+    in_use = {each for result in used.results for each in result.chain()}
+    return sum(one.nbytes for one in boards) + sum(one.nbytes for one in results - in_use)
+
+
+@pytest.mark.parametrize("free", [0, 1], ids=["full", "free"])
+def test_boards_and_filter_results_keep_within_a_bound_of_memory(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
+    most, found, real = 200_000, [], Evaluator.board
+
+    def measured(evaluator: Evaluator, *args: Any) -> Board:
+        used = real(evaluator, *args)
+        found.append(kept_bytes(evaluator, used))
+        return used
+
+    monkeypatch.setattr(Evaluator, "board", measured)
+    kept = []
+    for limit in (2**28, most):
+        monkeypatch.setattr(board, "_MOST_BYTES", limit)
+        found.clear()
+        cluster = full()
+        cluster.add(node(f"free{number}", cpu="20") for number in range(free))
+        cluster.add(waiting(mixed=True))
+        cluster.run(cycles=1)
+        kept.append(max(found))
+    without, with_bound = kept
+    assert with_bound <= most < without / 3
+
+
+@pytest.mark.parametrize("most", [0, 30_000, 200_000])
+@pytest.mark.parametrize("priority", [0, 5], ids=["equal", "preempting"])
+def test_the_bound_of_memory_changes_no_decision(monkeypatch: pytest.MonkeyPatch, most: int, priority: int) -> None:
+    monkeypatch.setattr(board, "_MOST_BYTES", most)
+    decisions: list[tuple[object, ...]] = []
+    for mode in ("naive", "board", "heap"):
+        cluster = FakeCluster(evaluation=mode)
+        racks = ({"rack": f"r{number % 7}"} for number in range(NODES))
+        cluster.add(node(f"n{number}", cpu="1", labels=labels) for number, labels in enumerate(racks))
+        cluster.add(pod(f"low{number}", cpu="700m", bound_to=f"n{number}") for number in range(0, NODES, 2))
+        cluster.add(waiting(50, mixed=True, priority=priority), gang("g", 5, cpu="300m"))
+        cluster.run(cycles=1)
+        names = [key.split("/")[1] for key in cluster.placements()]
+        nominated = [cluster.find(Pod, name).status.nominated_node_name for name in names]
+        decisions.append((cluster.placements(), nominated, [cluster.reasons(name) for name in names]))
+    assert decisions[0] == decisions[1] == decisions[2]
