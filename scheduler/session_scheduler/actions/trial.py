@@ -222,21 +222,16 @@ class Trial:
         """By node: what `keep` stored for tasks like this one with the same `now`; None if nothing, or out of date."""
         if not self._keeps:
             return dict.fromkeys(nodes)
-        session, task = self._session, self.tasks[0]
-        row_of, trials = session.table.row_of, session.trials
-        found = dict(zip(nodes, trials.recall((self._key, now, None), [row_of[node] for node in nodes]), strict=True))
-        for node in filter(session.nominations.is_awaited, nodes):
-            expected = session.nominated.expected_on(task, node)
-            if expected is not None:
-                found[node] = trials.recall((self._key, now, expected), [row_of[node]])[0]
-        return found
+        row_of, trials = self._session.table.row_of, self._session.trials
+        return {node: trials.recall(self._own_key(node, now), row_of[node]) for node in nodes}
 
     def keep(self, node: str, found: object, now: Hashable = None) -> None:
         """Store a result that depends on the node's own pods and `now`, for the next task like this one."""
         if self._keeps and node not in self._victims.on_nodes_with_binds:
-            session = self._session
-            key = self._key, now, session.nominated.expected_on(self.tasks[0], node)
-            session.trials.put(key, session.table.row_of[node], found)
+            self._session.trials.put(self._own_key(node, now), self._session.table.row_of[node], found)
+
+    def _own_key(self, node: str, now: Hashable) -> Hashable:
+        return self._key, now, self._session.nominated.expected_on(self.tasks[0], node)
 
     # ------------------------------------------------------------------ simulated removal
 

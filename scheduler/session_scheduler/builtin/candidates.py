@@ -48,8 +48,6 @@ class CandidateSearch:
         """The prices of the candidates found."""
         self._rejected: dict[int, str] = {}
         """As `rejected`, also of rows that the search did not reach."""
-        self._objections: dict[int, str | None] = {}
-        """By number of the traits of victims: why callbacks object."""
         self.rejected: dict[int, str] = {}
         """By row, in order: why callbacks reject its cheapest victims."""
         self.failure: FluenceError | None = None
@@ -112,7 +110,8 @@ class CandidateSearch:
             if index >= end:
                 break
             number = int(traits[index])
-            why = self._objection(int(part[places[index]]), number)
+            candidate = self.candidate(int(part[places[index]]))
+            why = self._trial.objection({self._trial.tasks[0]: candidate.node}, candidate.tasks)
             if why is not None:
                 alike = traits == number if number != _ASK_EACH else np.arange(len(places)) == index
                 allowed &= ~alike
@@ -120,15 +119,6 @@ class CandidateSearch:
                 self._rejected.update(dict.fromkeys(part[places[alike]].tolist(), why))
         self.rejected.update({row: self._rejected[row] for row in part[places[:end][~allowed[:end]]].tolist()})
         return places[:end][allowed[:end]]
-
-    def _objection(self, row: int, alike: int) -> str | None:
-        if alike not in self._objections:
-            candidate = self.candidate(row)
-            why = self._trial.objection({self._trial.tasks[0]: candidate.node}, candidate.tasks)
-            if alike == _ASK_EACH:
-                return why
-            self._objections[alike] = why
-        return self._objections[alike]
 
     def _numbers(self, part: RowIndex) -> IntColumn:
         """The numbers of these rows, shape [column, place]. Computes and keeps the results that are missing."""

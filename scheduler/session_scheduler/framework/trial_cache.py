@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from session_scheduler.framework.row_results import RowChanges, RowResults
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn
 
-_NOTHING = (-2, None)
+_NOTHING: Final = (-2, None)
 _MOST_BYTES: Final = 2**26
 """Limits the columns of a session. The least recently used ones go first."""
 
@@ -32,7 +32,7 @@ class TrialCache:
         """`touched` are the rows of all changes, in order; `rows` is the number of rows of the table."""
         self._rows = rows
         self._changes = RowChanges(touched, rows)
-        self._known: dict[Any, dict[int, tuple[int, Any]]] = {}
+        self._known: dict[Hashable, dict[int, tuple[int, Any]]] = {}
         self._results: dict[Hashable, RowResults] = {}
         """The least recently used ones first."""
         self._bytes = 0
@@ -42,16 +42,12 @@ class TrialCache:
         self.no_preemption: dict[Any, KnownNoPreemption] = {}
         """The failures of `postfilter` by class and priority (see `actions.postfilter`)."""
 
-    def recall(self, key: Any, rows: Iterable[int]) -> list[Any]:
-        """Return the cached value of each row for this key; None if there is none, or if it is outdated."""
-        known, last = self._known.get(key, {}), self._changes.last()
-        found = []
-        for row in rows:
-            stamp, value = known.get(row, _NOTHING)
-            found.append(value if stamp == last[row] else None)
-        return found
+    def recall(self, key: Hashable, row: int) -> Any:
+        """Return the cached value of the row for this key; None if there is none, or if it is outdated."""
+        stamp, value = self._known.get(key, {}).get(row, _NOTHING)
+        return value if stamp == self._changes.last()[row] else None
 
-    def put(self, key: Any, row: int, found: Any) -> None:
+    def put(self, key: Hashable, row: int, found: Any) -> None:
         """Cache a value for the row."""
         self._known.setdefault(key, {})[row] = int(self._changes.last()[row]), found
 
