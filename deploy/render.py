@@ -33,7 +33,7 @@ _HEADER = """\
 #
 #   kubectl apply -f deploy/{name}
 #
-# Do not edit: `make manifests` renders this file from deploy/kustomize/{source}, which has the comments.
+# Developers: change deploy/kustomize/{source}, which has the comments, then run `make manifests`.
 """
 _SECONDS = 60
 

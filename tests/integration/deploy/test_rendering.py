@@ -70,6 +70,8 @@ def test_kubectl_renders_the_sources_as_kustomize_does() -> None:
 def test_the_kustomization_of_the_how_to_page_replaces_every_image(tmp_path: Path) -> None:
     page = (DEPLOY.parent / "docs" / "how-to" / "deploy.md").read_text()
     (text,) = re.findall(r"```yaml\n(apiVersion: kustomize.*?)```", page, re.DOTALL)
+    assert "# - fluence/deploy/kustomize/options/fencing" in text
+    text = text.replace("  # - fluence/", "  - fluence/")
     shutil.copytree(DEPLOY / "kustomize", tmp_path / "fluence" / "deploy" / "kustomize")
     (tmp_path / "kustomization.yaml").write_text(text)
     (tmp_path / "resources.yaml").write_text("resources: [{type: fpga}]\n")
