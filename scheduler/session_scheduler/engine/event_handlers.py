@@ -9,7 +9,7 @@ unschedulable group if its own pods or its PodGroup changed, or if the queueing 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import call as call_with
@@ -230,7 +230,8 @@ class Requeuer:
         was, stays = known is not None and known.node is not None, task is not None and bool(task.pod.spec.node_name)
         if task is None:
             if known is not None and was and wanted & DELETE:
-                self.queue.happened(self._gone(known.pod, known.cls, known.node or ""))
+                also = _protected(known.task, known.group, assumed=known.phase is Phase.ASSUMED)
+                self.queue.happened(self._gone(known.pod, known.cls, known.node or ""), also=also)
             elif known is not None and not was and self.cache.queues.active and self.queue.wants(Queue) & OTHER:
                 # the queue's pending resources changed, and so the fair shares
                 self.queue.happened(self._event(Queue, OTHER, None, None))
@@ -273,7 +274,8 @@ class Requeuer:
     def freed(self, task: Task, node: str) -> None:
         """An assumed task was not bound: its resources on the node are free."""
         if self.queue.wants(Pod) & DELETE:
-            self.queue.happened(self._gone(task.pod, task.cls, node))
+            event = self._gone(task.pod, task.cls, node)
+            self.queue.happened(event, also=_protected(task, task.group, assumed=True))
 
     def _group_changed(self, task: Task | None, known: _KnownPod | None) -> None:
         """Requeue the pod's own group if the change affects its placement."""
@@ -326,6 +328,16 @@ class Requeuer:
         if gone or known is None or not _same(known, pod_group):
             action = "Delete" if gone else "Add" if known is None else "Update"
             self.queue.requeue_now(pod_group_key(pod_group), self.clock.now(), f"PodGroup{action}")
+
+
+def _protected(task: Task, group: Group, *, assumed: bool) -> Iterator[str]:
+    """The nodes of the members that a task which left its node may have protected from preemption.
+
+    Those are members of lower priority, and all of them if it was assumed: see `units_of`.
+    """
+    for other in group.in_phase(Phase.BOUND, Phase.RELEASING) if not group.single else ():
+        if other.node is not None and (assumed or other.standing < task.standing):
+            yield other.node
 
 
 def _together(group: Group) -> bool:

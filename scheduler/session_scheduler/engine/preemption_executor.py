@@ -121,6 +121,10 @@ class PreemptionExecutor:
                     if task.uid not in self.cache.nominations.kept:
                         self.give_up(task)
 
+    def awaits_victims(self, key: str) -> bool:
+        """Whether a group (its key) waits for victims that are not gone yet."""
+        return key in self._left
+
     def ended(self, uid: str) -> None:
         """A pod is gone: requeue the groups for which it was the last victim."""
         for key in self._stop_waiting(uid):

@@ -367,8 +367,8 @@ class Scheduler:
         group = self.cache.groups.get(key)
         if group is None:
             return Place("", (key,))
-        nominated = self.cache.nominations.node_by_uid
-        waits = bool(nominated) and any(uid in nominated for uid in group.tasks)  # for its victims
+        comes_next = self.cache.nominations.comes_next
+        waits = self.preemption.awaits_victims(key) and any(map(comes_next, group.tasks.values()))
         return Place(group.queue, group.order, LOWEST if waits else group.priority)
 
     def _evictable(self, node: str) -> Iterator[tuple[int, TaskClass]]:

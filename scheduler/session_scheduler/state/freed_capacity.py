@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
 Evictable = Callable[[str], Iterable[tuple[int, "TaskClass"]]]
 """The pods on a node that may be evicted: for each the highest priority that protects it, and its class."""
-_NOT_REQUIRED: Final = np.iinfo(np.int64).min
-_UNUSED: Final = np.iinfo(np.int64).max
+_NOT_REQUIRED: Final = int(np.iinfo(np.int64).min)
+_UNUSED: Final = int(np.iinfo(np.int64).max)
+"""More than any node has free."""
 _AT_ONCE: Final = 256
 """Number of nodes that are compared at once, which bounds the memory."""
 _Source = tuple[Rejector, RequiredFree]
@@ -52,6 +53,8 @@ class Waiting(Protocol):
     """When its backoff ends."""
     seen: int
     """How many events were recorded before its last attempt."""
+    unschedulable: SameRejections | None
+    """The groups with the same rejections, this one included; None if it is not unschedulable."""
     place: Place
 
 
@@ -62,6 +65,8 @@ class Freed:
     number: int
     """Its position among all recorded events."""
     event: ClusterEvent
+    node: str
+    """The node to compare: the event's, or another one where the event allows to evict pods."""
     rejector: Rejector
     registered: ClusterEventWithHint
     concerns: Callable[[str], bool] | None
@@ -121,36 +126,51 @@ class FreedCapacity:
 
     # ------------------------------------------------------------------ events
 
-    def record(self, event: ClusterEvent, concerns: Callable[[str], bool] | None = None) -> None:
-        """Record an event that may free capacity. It cannot help the groups (keys) that `concerns` excludes."""
-        for source in self._needs if event.node else ():
+    def record(
+        self, event: ClusterEvent, concerns: Callable[[str], bool] | None = None, also: Iterable[str] = ()
+    ) -> None:
+        """Record an event that may free capacity on its node, and on the nodes `also`.
+
+        It cannot help the groups (keys) that `concerns` excludes.
+        """
+        if not self._needs or not event.node:
+            return
+        nodes = dict.fromkeys((event.node, *also))
+        for source in self._needs:
             rejector, required = source
             for registered in matching(self._hints(rejector, ()), event):
                 if registered.required_free is required:
-                    self.recorded += 1
                     alike = registered.hint is None and concerns is None  # then the latest event stands for all
-                    one = Freed(self.recorded, event, rejector, registered, concerns)
-                    self._freed.setdefault(source, {})[(event.node, registered) if alike else one] = one
+                    freed = self._freed.setdefault(source, {})
+                    for node in nodes:
+                        self.recorded += 1
+                        one = Freed(self.recorded, event, node, rejector, registered, concerns)
+                        freed[(node, registered) if alike else one] = one
 
     def fitting(self, profile: str, waiting: Mapping[str, Waiting], now: float | None) -> FittingGroups:
         """The groups of a profile that may fit what was freed. Those whose backoff ends after `now` are left out."""
-        offers = []
-        for source, freed in self._freed.items():
-            if source[0][0] == profile:
-                needs = self._needs[source]
-                first = (waiting[groups[0][1]] for same in needs.rows for groups in same.places.values())
-                highest = max((one.place.priority for one in first), default=LOWEST)
-                offers.append(_Offer(self._table, needs, freed.values(), self._evictable, highest))
-        return FittingGroups(self._table, offers, waiting, now, self.recorded)
+        offers: list[_Offer] = []
+        fit: dict[SameRejections, None] = {}
+        for source in [source for source in self._freed if source[0][0] == profile]:
+            offer = _Offer(self._table, self._needs[source], self._freed[source].values(), self._evictable)
+            groups, useful = offer.compare()
+            self._keep(source, useful.__contains__)  # further capacity would be a further event
+            offers.append(offer)
+            fit.update(groups)
+        return FittingGroups(self._table, offers, fit, waiting, now, self.recorded)
 
     def forget(self, profile: str, recorded: int) -> None:
         """Forget the first `recorded` events, as far as they concern a profile: no other group fits what they freed."""
         for source in [source for source in self._freed if source[0][0] == profile]:
-            left = {key: one for key, one in self._freed[source].items() if one.number > recorded}
-            if left:
-                self._freed[source] = left
-            else:
-                del self._freed[source]
+            self._keep(source, lambda one: one.number > recorded)
+
+    def _keep(self, source: _Source, wanted: Callable[[Freed], bool]) -> None:
+        """Forget the other events."""
+        left = {key: one for key, one in self._freed[source].items() if wanted(one)}
+        if left:
+            self._freed[source] = left
+        else:
+            del self._freed[source]
 
 
 class _Needs:
@@ -167,7 +187,8 @@ class _Needs:
     def put(self, groups: SameRejections, needs: Iterable[Mapping[str, int]]) -> None:
         self.rows[groups] = []
         for amounts in needs:
-            numbers = {self._table.resource(name): amount for name, amount in amounts.items()}
+            numbers = {self._table.resource(name): max(_NOT_REQUIRED, min(amount, _UNUSED))
+                       for name, amount in amounts.items()}  # fmt: skip
             row = self._spare.pop() if self._spare else len(self._owners)
             self._grow(row + 1, max(numbers, default=0) + 1)
             self._amounts[row] = _NOT_REQUIRED
@@ -194,15 +215,17 @@ class _Needs:
             self._owners[row] = None
             self._spare.append(row)
 
-    def that_fit(self, free: NDArray[np.int64]) -> Iterator[SameRejections]:
-        """The groups that fit any of these nodes; `free` by resource and node."""
+    def that_fit(self, free: NDArray[np.int64]) -> tuple[dict[SameRejections, None], NDArray[np.bool_]]:
+        """The groups that fit any of these nodes, and which nodes fit any groups; `free` by resource and node."""
         rows = np.arange(len(self._owners))
         if free.shape[1] > 1:  # a class that exceeds the most that is free of a resource fits no node
             rows = rows[self._fits(rows, free.max(axis=1, keepdims=True))[:, 0]]
-        fits = np.zeros(len(rows), np.bool_)
+        fits, used = np.zeros(len(rows), np.bool_), np.zeros(free.shape[1], np.bool_)
         for first in range(0, free.shape[1], _AT_ONCE):
-            fits |= self._fits(rows, free[:, first : first + _AT_ONCE]).any(axis=1)
-        return (groups for row in rows[fits] if (groups := self._owners[row]) is not None)
+            found = self._fits(rows, free[:, first : first + _AT_ONCE])
+            fits |= found.any(axis=1)
+            used[first : first + _AT_ONCE] = found.any(axis=0)
+        return {groups: None for row in rows[fits] if (groups := self._owners[row]) is not None}, used
 
     def fits(self, groups: SameRejections, free: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of these nodes fit a class of the groups."""
@@ -225,10 +248,8 @@ class _Offer:
     without the pods of that priority or less, which groups of higher priority may evict.
     """
 
-    def __init__(
-        self, table: NodeTable, needs: _Needs, freed: Iterable[Freed], evictable: Evictable, highest: int
-    ) -> None:
-        """`highest`: the highest priority of the groups."""
+    def __init__(self, table: NodeTable, needs: _Needs, freed: Iterable[Freed], evictable: Evictable) -> None:
+        highest = max((groups.highest for groups in needs.rows), default=LOWEST)
         self._table = table
         self._needs = needs
         self._freed: list[Freed] = []
@@ -237,8 +258,8 @@ class _Offer:
         rows: list[int] = []
         evicted: list[dict[int, int]] = []
         for one in freed:
-            row = table.row_of.get(one.event.node, -1)
-            for above, amounts in _levels(evictable(one.event.node), highest) if row >= 0 else ():
+            row = table.row_of.get(one.node, -1)
+            for above, amounts in _levels(evictable(one.node), highest) if row >= 0 else ():
                 self._freed.append(one)
                 self._above.append(above)
                 rows.append(row)
@@ -254,9 +275,10 @@ class _Offer:
         free: NDArray[np.int64] = self._table.free(self._rows)[: len(self._evicted)] + self._evicted
         return free
 
-    def groups(self) -> Iterator[SameRejections]:
-        """The groups that may fit now."""
-        return self._needs.that_fit(self._free())
+    def compare(self) -> tuple[dict[SameRejections, None], set[Freed]]:
+        """The groups that may fit now, in an order that does not depend on hashes, and the events that they may use."""
+        groups, used = self._needs.that_fit(self._free())
+        return groups, {self._freed[column] for column in np.flatnonzero(used)}
 
     def helpful(self, groups: SameRejections) -> Iterator[tuple[Freed, int]]:
         """The events whose node these groups may fit now, and the priority that a group must exceed for that."""
@@ -295,10 +317,12 @@ class FittingGroups:
         self,
         table: NodeTable,
         offers: Sequence[_Offer],
+        fit: dict[SameRejections, None],
         waiting: Mapping[str, Waiting],
         now: float | None,
         recorded: int,
     ) -> None:
+        """`fit`: the groups that may fit now."""
         self._table = table
         self._offers = offers
         self._waiting = waiting
@@ -312,7 +336,7 @@ class FittingGroups:
         self._found: dict[str, tuple[int, Freed]] = {}
         """By queue: for the group that `first` has found, the table's `usage_version`, and the event that may help."""
         self._version = table.usage_version
-        self._fit = {groups for offer in offers for groups in offer.groups()}
+        self._fit = fit
         """The groups that may fit with this `usage_version` of the table."""
         for groups in self._fit:
             for queue in groups.places:
@@ -330,15 +354,19 @@ class FittingGroups:
         """The sort key of a queue's next group, which may fit now; None if none is left."""
         heap, version = self._next.get(queue, []), self._table.usage_version
         if version != self._version:  # one comparison for all, as most do not fit any more
-            self._version, self._fit = version, {groups for offer in self._offers for groups in offer.groups()}
+            self._version = version
+            self._fit = {groups: None for offer in self._offers for groups in offer.compare()[0]}
         while heap:
             order, key, groups = heap[0]
-            if queue in self._found and self._found[queue][0] == version:
-                return order
-            found, any_helpful = self._helped(key, groups) if groups in self._fit else (None, False)
-            if found is not None:
-                self._found[queue] = version, found
-                return order
+            any_helpful = groups in self._fit
+            if self._is_among(key, groups):
+                if queue in self._found and self._found[queue][0] == version:
+                    return order
+                found, any_helpful = self._helped(key, groups) if any_helpful else (None, False)
+                if found is not None:
+                    self._found[queue] = version, found
+                    return order
+            self._found.pop(queue, None)
             heapq.heappop(heap)
             if any_helpful:
                 self._push_after(queue, groups, (order, key))
@@ -363,6 +391,11 @@ class FittingGroups:
             if freed.number > waiting.seen and waiting.place.priority > above and (concerns is None or concerns(key)):
                 return freed, True
         return None, any_helpful
+
+    def _is_among(self, key: str, groups: SameRejections) -> bool:
+        """Whether a group is still unschedulable: the session may have requeued it as a partly bound gang."""
+        waiting = self._waiting.get(key)
+        return waiting is not None and waiting.unschedulable is groups
 
     def _is_left_out(self, waiting: Waiting) -> bool:
         if waiting.seen >= self.recorded:

@@ -6,6 +6,7 @@ The scheduling queue keeps groups with the same rejections together, and compare
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -33,7 +34,7 @@ class Place(NamedTuple):
     queue: str
     order: Order
     priority: int = LOWEST
-    """The priority with which it may preempt; LOWEST if it may not, or has done so already."""
+    """The priority with which it may preempt; LOWEST if it may not, or waits for its victims."""
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +47,13 @@ class SameRejections:
     """Whether events are compared with them."""
     places: dict[str, list[tuple[Order, str]]] = field(default_factory=dict)
     """By queue: the groups (order, key), sorted."""
+    _priorities: Counter[int] = field(default_factory=Counter)
+    """The number of groups by `Place.priority`."""
+
+    @property
+    def highest(self) -> int:
+        """The highest priority with which one of the groups may preempt."""
+        return max(self._priorities, default=LOWEST)
 
     @property
     def namespace(self) -> str:
@@ -61,6 +69,7 @@ class SameRejections:
         """Add a group."""
         self.keys[key] = None
         insort(self.places.setdefault(place.queue, []), (place.order, key))
+        self._priorities[place.priority] += 1
 
     def drop(self, key: str, place: Place) -> None:
         """Remove a group; `place` as it was added."""
@@ -69,6 +78,9 @@ class SameRejections:
         del groups[bisect_left(groups, (place.order, key))]
         if not groups:
             del self.places[place.queue]
+        self._priorities[place.priority] -= 1
+        if not self._priorities[place.priority]:
+            del self._priorities[place.priority]
 
 
 def profile_of(cls: TaskClass) -> str:

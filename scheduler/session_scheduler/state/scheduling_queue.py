@@ -224,12 +224,15 @@ class SchedulingQueue:
         """The actions on objects of a kind that can help some unschedulable group; 0 for none."""
         return self._rejections.wanted(resource)
 
-    def happened(self, event: ClusterEvent, concerns: Callable[[str], bool] | None = None) -> None:
+    def happened(
+        self, event: ClusterEvent, concerns: Callable[[str], bool] | None = None, also: Iterable[str] = ()
+    ) -> None:
         """Requeue the groups (keys) that the event can help and for which `concerns` holds. Their backoff continues.
 
-        If hints compare what is free on the event's node, the event only adds to what `fitting` returns.
+        If hints compare what is free on the event's node, the event only adds to what `fitting` returns. `also` are the
+        other nodes whose pods preemption may evict because of the event.
         """
-        self._freed.record(event, concerns)
+        self._freed.record(event, concerns, also)
         for label, plugin, groups in self._rejections.helped(event):
             keys = [key for key in groups.keys if concerns is None or concerns(key)]
             for key in keys:
@@ -343,8 +346,9 @@ class SchedulingQueue:
                 self._reenter(key, waiting, waiting.unschedulable, waiting.unschedulable.wants)
 
     def _reenter(self, key: str, waiting: _Waiting, known: SameRejections, wants: Wants) -> None:
-        self._rejections.drop(key, waiting.place, known)
+        known.drop(key, waiting.place)
         self._enter(key, waiting, wants)
+        self._rejections.tidy(known)  # last: events stay noted while a group waits for them
 
     def _requeue(self, key: str) -> None:
         waiting = self._waiting[key]
@@ -393,6 +397,10 @@ class _Rejections:
     def drop(self, key: str, place: Place, groups: SameRejections) -> None:
         """Remove a group that is no longer unschedulable; `place` as it was added."""
         groups.drop(key, place)
+        self.tidy(groups)
+
+    def tidy(self, groups: SameRejections) -> None:
+        """Forget this set if it has no groups left."""
         if groups.keys:
             return
         del self._groups[groups.wants]

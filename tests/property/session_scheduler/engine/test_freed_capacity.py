@@ -22,7 +22,7 @@ from ....tools.observing import observe
 STEPS = 60
 NODES = 4
 CPU = (1, 2, 3, 4)
-KINDS = ("pods", "pods", "pod", "gang", "end", "end", "end", "end", "node", "goes", "shrink", "taint", "time")
+KINDS = ("pods", "pods", "pod", "gang", "end", "end", "end", "end", "node", "goes", "shrink", "taint", "change", "time")
 DEDICATED = (Taint(key="dedicated", effect="NoSchedule"),)
 ORDERED = ("plain", "priorities", "preemption")
 """Without queues, the order of groups does not depend on which groups wait."""
@@ -109,6 +109,20 @@ class World:
         known = self._find(Node, f"n{self.choose.randrange(NODES)}")
         if known is not None:
             self.cluster.add(replace(known, spec=replace(known.spec, taints=() if known.spec.taints else DEDICATED)))
+
+    def _change(self) -> None:
+        """End pods and change waiting ones, in any order."""
+        steps = [self._end, self._changed_pods]
+        self.choose.shuffle(steps)
+        for step in steps:
+            step()
+
+    def _changed_pods(self) -> None:
+        waiting = sorted(key for key, where in self.cluster.placements().items() if not where)
+        for key in self.choose.sample(waiting, min(len(waiting), self.choose.choice((1, 3, 20)))):
+            known = self._find(Pod, key.partition("/")[2])
+            tolerations = () if known.spec.tolerations else (Toleration(operator="Exists"),)
+            self.cluster.add(replace(known, spec=replace(known.spec, tolerations=tolerations)))
 
     def _shrink(self) -> None:
         placed = self._placed()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,13 +11,16 @@ from msgspec.structs import replace
 
 from session_scheduler import Session, hookimpl
 from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.framework.observer import Observer
 from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
+from session_scheduler.model.groups import Group
 from session_scheduler.model.objects import Node, Pod, Taint, Toleration
 from session_scheduler.testing import FakeCluster, gang, node, pod, pod_group, priority_class
 
 from ....tools.attempts import Attempts
 from ....tools.observing import observe
 
+DURATION = "fluence.flux-framework.org/duration"
 DEDICATED = Taint(key="dedicated", effect="NoSchedule")
 TOLERANT = (Toleration(operator="Exists"),)
 
@@ -114,6 +118,22 @@ def test_a_changed_priority_class_changes_whose_turn_it_is() -> None:
     assert counted.of == {"named": 1}
 
 
+@pytest.mark.parametrize("changes", ["class", "priority"])
+@pytest.mark.parametrize("after", [True, False])
+def test_an_event_stays_noted_while_the_only_group_that_waits_for_it_changes(changes: str, after: bool) -> None:
+    named = pod("waits", cpu=4)
+    named = replace(named, spec=replace(named.spec, priority_class_name="later"))
+    cluster = full(priority_class("later", 1), named)
+    tolerant = replace(named, spec=replace(named.spec, tolerations=TOLERANT))
+    if after:
+        cluster.delete(Pod, "first")
+    cluster.add(tolerant if changes == "class" else priority_class("later", 7))
+    if not after:
+        cluster.delete(Pod, "first")
+    cluster.run(cycles=2)
+    cluster.assert_bound("waits", "n1")
+
+
 def test_a_pod_that_leaves_its_group_takes_its_priority_along() -> None:
     cluster = full()
     cluster.add(pod_group("g"), pod("high", cpu=5, group="g", priority=10), pod("low", cpu=4, group="g", priority=1))
@@ -175,6 +195,14 @@ def test_a_partly_bound_gang_goes_first() -> None:
     cluster.assert_bound("low", "n1")
 
 
+def test_a_partly_bound_gang_that_is_rejected_is_attempted_once() -> None:
+    cluster = full(pod("first-gang", cpu=4, priority=1), pod("other", cpu=4, priority=1))
+    counted = attempts(cluster)
+    cluster.scheduler.gang_starts._deadlines["Pod default/first-gang"] = math.inf
+    cluster.add(node("n1", cpu=4, taints=(DEDICATED,))).delete(Pod, "first").run()
+    assert counted.of == {"first-gang": 1, "other": 1}
+
+
 def test_a_gang_is_retried_when_its_smallest_member_fits() -> None:
     members = gang("g", 2, cpu=1)
     cluster = full(members, pod("large", cpu=3), cpu=4)
@@ -198,6 +226,63 @@ def test_the_pods_that_a_group_may_evict_count_as_free() -> None:
     cluster.assert_bound("waits", "n1")
 
 
+def one_evictable_after(important: str) -> FakeCluster:
+    """Two full nodes. On n2 a pod of priority 10 may evict the other pods when `important` ends."""
+    cluster = FakeCluster(checked=False)
+    cluster.add(node("n1", cpu=4), pod("v1", cpu=4, priority=1, bound_to="n1"))
+    cluster.add(node("n2", cpu=4), pod(important, cpu=2, priority=100, bound_to="n2"))
+    return cluster.add(pod("v2", cpu=2, priority=1, bound_to="n2"))
+
+
+def test_a_group_may_evict_pods_while_an_equal_one_waits_for_its_victims() -> None:
+    cluster = one_evictable_after("important")
+    cluster.add(pod("p1", cpu=4, priority=10)).run(cycles=2)
+    cluster.add(pod("p2", cpu=4, priority=10)).run(cycles=2)
+    cluster.advance(15).run(cycles=2)
+    cluster.delete(Pod, "important").run(cycles=2)
+    assert cluster.find(Pod, "p2").status.nominated_node_name == "n2"
+
+
+def test_a_group_with_reserved_nodes_may_evict_pods() -> None:
+    lasts, actions = {DURATION: "3000"}, ("allocate", "preempt", "backfill")
+    config = SchedulerConfig(bindings_in_flight=1000, actions=actions)
+    cluster = FakeCluster(checked=False, config=config).nodes(4, cpu="4")
+    cluster.add(pod("a", cpu=4, annotations=lasts, bound_to="n1", priority=100))
+    cluster.add(pod("b", cpu=4, annotations=lasts, bound_to="n3", priority=100))
+    cluster.add(pod("important", cpu=2, bound_to="n2", priority=100), pod("v2", cpu=2, bound_to="n2", priority=1))
+    cluster.add(pod("v4", cpu=4, bound_to="n4", priority=1), *gang("g", 2, cpu=4, priority=50)).run(cycles=2)
+    nominated = cluster.scheduler.cache.nominations.node_by_uid
+    assert sorted(nominated.values()) == ["n1", "n3"]
+    cluster.advance(15).delete(Pod, "important").run(cycles=2)
+    assert sorted(nominated.values()) == ["n2", "n4"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_nominated_group_evicts_pods_that_took_its_place(restarts: bool) -> None:
+    cluster = FakeCluster(checked=False).add(node("n1", cpu=4))
+    cluster.add(pod(f"v{number}", cpu=2, priority=1, bound_to="n1") for number in range(2))
+    cluster.add(pod("waits", cpu=4, priority=10)).run(cycles=2)
+    if restarts:
+        cluster.restart()
+        cluster.run()
+        cluster.advance(15).run()
+    cluster.add(pod("other", cpu=1, priority=1, bound_to="n1")).run()
+    cluster.finish_deletions().run(cycles=2)
+    cluster.advance(15).run(cycles=2)
+    cluster.finish_deletions().run(cycles=2)
+    cluster.assert_bound("waits", "n1")
+
+
+def test_a_gang_member_that_ends_no_longer_protects_the_others_on_their_nodes() -> None:
+    cluster = FakeCluster(checked=False).add(node("n1", cpu=4), node("n2", cpu=1), pod_group("g", 2))
+    cluster.add(pod("low", cpu=4, group="g", priority=1, bound_to="n1"))
+    cluster.add(pod("high", cpu=1, group="g", priority=100, bound_to="n2"))
+    cluster.add(pod("waits", cpu=4, priority=10)).run(cycles=2)
+    assert not cluster.find(Pod, "waits").status.nominated_node_name
+    cluster.delete(Pod, "high").run(cycles=2)
+    assert cluster.find(Pod, "waits").status.nominated_node_name == "n1"
+
+
 def test_a_group_that_waits_for_its_victims_is_not_retried_for_those_of_others() -> None:
     cluster = FakeCluster(checked=False)
     for number in range(4):
@@ -210,6 +295,41 @@ def test_a_group_that_waits_for_its_victims_is_not_retried_for_those_of_others()
         cluster.delete_pod(key.partition("/")[2]).run()
     assert counted.of == {"high0": 1}
     cluster.assert_bound("high0", nominated["high0"])
+
+
+def test_events_that_no_group_fits_are_compared_once() -> None:
+    cluster = full(pod("waits", cpu=4), seconds=0)
+    asked = []
+    freed = cluster.scheduler.queue._freed
+    evictable = freed._evictable
+    freed._evictable = lambda node: (asked.append(node), evictable(node))[1]
+    cluster.add(node(f"m{number}", cpu=1) for number in range(9))
+    cluster.delete(Pod, "first")
+    for number in range(3):
+        cluster.add(pod(f"new{number}", cpu=9)).run()
+    assert sorted(asked) == ["m0", "m1", "m2", "m3", "m4", "m5", "m6", "m7", "m8", "n1", "n1", "n1"]
+
+
+class Requeues(Observer):
+    """Lists the requeued groups."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def requeued(self, event: str, plugin: str, groups: Sequence[Group]) -> None:
+        self.names += [group.name for group in groups]
+
+
+def test_the_order_of_requeues_does_not_depend_on_hashes() -> None:
+    cluster = FakeCluster(checked=False, config=SchedulerConfig(actions=("allocate",)))
+    cluster.add(node("n1", cpu=100), pod("runs", cpu=100, bound_to="n1"))
+    names = [f"p{number:02}" for number in range(50)]
+    for number, name in enumerate(names):
+        cluster.queue(f"of-{name}").add(pod(name, cpu=51 + number, queue=f"of-{name}"))
+    cluster.run()
+    requeues = observe(cluster.scheduler, Requeues())
+    cluster.delete(Pod, "runs").run()
+    assert requeues.names == names
 
 
 class Fails:
@@ -253,6 +373,17 @@ class ByName:
     @hookimpl
     def on_session_open(self, session: Session) -> None:
         session.add_job_order(lambda group: tuple(-ord(letter) for letter in group.name))
+
+
+def test_a_gang_member_whose_bind_fails_no_longer_protects_the_others() -> None:
+    cluster = FakeCluster(checked=False).add(node("n1", cpu=4), node("n2", cpu=1), pod_group("z", 2))
+    cluster.add(pod(f"old{number}", cpu=2, group="z", priority=1, bound_to="n1") for number in range(2))
+    cluster.add(pod("more", cpu=1, group="z", priority=1), pod("a", cpu=4, priority=10))
+    cluster.fail_binds("more", times=1).run(ByName())
+    counted = attempts(cluster)
+    cluster.run()
+    assert counted.of["a"] == 1
+    assert cluster.find(Pod, "a").status.nominated_node_name == "n1"
 
 
 def test_a_plugins_order_decides_among_all_groups_that_may_fit() -> None:
@@ -333,6 +464,7 @@ class Licences:
         ({}, "first", True),
         (None, "first", True),
         ({"x.org/licence": "many"}, "first", True),
+        ({"x.org/licence": -(2**64)}, "first", True),
     ],
 )
 def test_a_plugin_declares_what_must_be_free(amounts: Any, ends: str, retried: bool) -> None:
@@ -354,3 +486,13 @@ def test_gangs_that_are_retried_start_with_their_minimums(plugin: object) -> Non
     cluster = full(gang("g", 4, min_count=2, cpu=1), gang("h", 4, min_count=2, cpu=1), plugin=plugin)
     cluster.delete(Pod, "first").run()
     assert sorted(cluster.pods_on("n1")) == ["default/g-0", "default/g-1", "default/h-0", "default/h-1"]
+
+
+def test_a_plugin_may_declare_more_than_any_node_can_have() -> None:
+    cluster, held = FakeCluster(checked=False), {"x.org/licence": 1}
+    cluster.add(node("n1", offers=held), pod("first", requests=held, bound_to="n1"))
+    cluster.add(pod("a"), pod("b", labels={"app": "b"})).run(Licences({"x.org/licence": 2**64}))
+    counted = attempts(cluster)
+    cluster.advance(11).delete(Pod, "first").run(cycles=2)
+    assert not counted.of
+    assert not cluster.scheduler.queue.has_freed("fluence")
