@@ -171,7 +171,7 @@ class BindCompletion:
     async def _undo(self, failure: Failure, calls: HookCalls, *, keeps: bool) -> bool:
         """Undo a failed bind: the task is pending again and its allocation is free. Returns whether it was undone.
 
-        With `keeps`, for a gang that has started, the node stays reserved against tasks of its priority or less.
+        With `keeps`, for a gang that has started, the node stays reserved against tasks of equal or lower priority.
         It undoes nothing if the task is bound as decided (its event came before the response), or may be.
         """
         task = failure.task

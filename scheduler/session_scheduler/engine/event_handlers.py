@@ -475,7 +475,7 @@ def gates_of(
                 if gate is None:
                     continue
                 if not isinstance(gate, Gate) or not isinstance(gate.reason, str):
-                    raise call.wrong(f"expected a Gate with a text, or None, got {gate!r}")
+                    raise call.wrong(f"expected a Gate with a string, or None, got {gate!r}")
             except PluginError as error:
                 _log.error("pre_enqueue failed", pod=pod.key, plugin=error.plugin, error=str(error))
                 return Gate(str(error), plugin=error.plugin)

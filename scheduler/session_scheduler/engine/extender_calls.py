@@ -1,6 +1,6 @@
 """Calls of HTTP extenders between sessions: asks what a session wants to know, and stores the answers.
 
-A session that reaches a group without answers passes it by (`builtin.extenders`). The group's questions are then work
+A session that reaches a group without answers skips it (`builtin.extenders`). The group's questions are then work
 in flight, so no session places it, and a later turn stores the answers. Extenders are called in kube-scheduler's order.
 Source: findNodesThatPassExtenders and prioritizeNodes in pkg/scheduler/schedule_one.go, Kubernetes 1.36.
 """

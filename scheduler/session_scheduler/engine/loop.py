@@ -1,6 +1,6 @@
 """The live scheduler's loop: each turn handles watch events, completes work in flight and opens sessions.
 
-Watches only queue events, and binds run beside the loop. The scheduler's state changes in a turn only.
+Watches only queue events, and binds run concurrently with the loop. The scheduler's state changes in a turn only.
 """
 
 from __future__ import annotations

@@ -157,7 +157,7 @@ class PlanCache:
         self._recovering[key] = attempt
 
     def carried_out(self, key: str, swap: PlanSwap) -> None:
-        """A plan was carried out as far as possible. A found plan is void once its successor is in force."""
+        """A plan was carried out as far as possible. A recovered plan is invalid once its successor is in force."""
         found = self._recovering.pop(key, None)
         if found is None or swap.in_force:
             self._gates.discard(key)

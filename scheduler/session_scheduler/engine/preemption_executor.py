@@ -1,6 +1,6 @@
 """Executes preemptions as work in flight: writes nominations, then evicts or deletes the victims.
 
-In this order, so that a successor that finds terminating victims also finds their preemptors. The scheduler retries the
+In this order, so that a successor that finds terminating victims finds their preemptors too. The scheduler retries the
 group after the last response; a deleted victim requeues it like any other pod. If the API server rejects a request, the
 group is decided again after a backoff.
 Source: kube-scheduler 1.36, pkg/scheduler/framework/preemption/executor.go.
@@ -277,7 +277,7 @@ class PreemptionExecutor:
         return None
 
     async def _send(self, pod: Pod, eviction: _Eviction) -> bool:
-        """Evict or delete a pod. Returns whether it existed. Raises ClusterError, also for its disruption budget."""
+        """Evict or delete a pod. Returns whether it existed. Raises ClusterError, including for a disruption budget."""
         request = self.cluster.evict if eviction.moved else self.cluster.delete
         try:
             async with self.slots:

@@ -185,9 +185,10 @@ class Trial(Protocol):
         """Return why callbacks do not allow this preemption; None if they allow it. Raises PluginError."""
 
     def damages(self, units: Sequence[Sequence[Task]]) -> list[int | None] | None:
-        """Return for units of victims, the first to evict first, the damage of each beside the others: 0 for none.
+        """Return for units of victims, the first to evict first, the damage of each in addition to the others.
 
-        A unit that may not be evicted has None. None for all if no callback chooses among victims. Raises PluginError.
+        A unit without damage has 0; one that may not be evicted has None. None for all if no callback chooses among
+        victims. Raises PluginError.
         """
 
     @property

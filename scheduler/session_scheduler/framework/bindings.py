@@ -63,7 +63,7 @@ class Failure:
     sent: bool = False
     """Whether a Binding was sent."""
     held: str | None = None
-    """The record of its resources that the Binding was to write; None for none."""
+    """The record of its resources that the Binding was to write, None if there is none."""
     unknown: bool = False
     """Whether the pod may be bound all the same."""
     why_unknown: str = ""
@@ -90,7 +90,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """The resources of a running bound pod: `held` is this plugin's part of its record, None for none.
+    """The resources of a running bound pod: `held` is this plugin's part of its record, None if there is none.
 
     `foreign`: another scheduler bound the pod, such as that of the partition that its node belonged to before.
     """

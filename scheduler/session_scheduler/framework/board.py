@@ -4,8 +4,8 @@ A board has the nodes that fit a class's tasks, and their scores. It stays up to
 
 There are three ways to find "the best node for one more task of this class". They give the same answer:
 
-* *naive*: evaluates everything again for every task;
-* *board*: evaluates static answers once, a row again after a change on it, and `Scope.ANY` answers after every change;
+* *naive*: re-evaluates everything for every task;
+* *board*: evaluates static answers once, a row after each change on it, and `Scope.ANY` answers after every change;
 * *heap*: for classes without `Scope.ANY`. It evaluates rows in advance.
 
 The highest total wins. The node's tie-break, never the row number, decides between equal totals. Nodes are scored only
@@ -50,7 +50,7 @@ _DEPTH: Final = 8
 _AHEAD: Final = 48
 """How many rows at the top of the heap are evaluated ahead at once: NumPy's cost is the call, not the row."""
 _FEW: Final = 32
-"""After so many changes of rows at once, a heap is filled again."""
+"""After so many changes of rows at once, a heap is refilled."""
 _NO_ROWS: Final = np.zeros(0, np.int64)
 _COMPACT: Final = (0,)
 """The strides of a column that `_compact` has made."""
@@ -62,7 +62,7 @@ _MOST_BYTES: Final = 256 * 2**20
 """The memory of a session's boards and filter results: 1/16 of the deployment's limit.
 
 It is enough for about 5,000 classes that fit on none of 5,000 nodes, or for 2,000 that fit. With more, a class may be
-evaluated again.
+re-evaluated.
 """
 
 
@@ -181,7 +181,7 @@ class Board:
             self._catch_up()
 
     def _catch_up(self) -> None:
-        """Evaluate the rows again that changed, and the answers that any change may concern."""
+        """Re-evaluate the rows that changed, and the answers that any change may concern."""
         rows = self._unseen_rows()
         self._refresh_rows(rows)
         if not self.evaluation.heap_safe:
@@ -193,7 +193,7 @@ class Board:
         return rows
 
     def _refresh_rows(self, rows: RowIndex) -> None:
-        """Evaluate the node-scope answers of some rows again."""
+        """Re-evaluate the node-scope answers of some rows."""
         if not len(rows):
             return
         self._changed()
@@ -223,7 +223,7 @@ class Board:
             self._rescored(rows)
 
     def _refresh_any(self, rows: RowIndex) -> None:
-        """Evaluate the `Scope.ANY` answers again; the node-scope answers of `rows` have just changed."""
+        """Re-evaluate the `Scope.ANY` answers; the node-scope answers of `rows` have just changed."""
         view = self._table.all_rows()
         mask = self._node_mask.copy()
         self._run_filters(view, mask, Scope.ANY)

@@ -153,8 +153,8 @@ class CallbackRunner:
         return tuple(call(group) for call in calls)
 
     def reclaim_damages(self, group: Group, units: Sequence[Sequence[Task]]) -> list[int | None] | None:
-        """Return for units of victims, the least important first, the damage of each beside the others, or None if it
-        may not be evicted. None if no callback chooses among victims.
+        """Return for units of victims, the least important first, the damage of each in addition to the others, or
+        None if it may not be evicted. None if no callback chooses among victims.
         """
         calls = self.registered.reclaims_together
         if not calls:
@@ -360,7 +360,7 @@ def _first_refusal(calls: Sequence[HookCall], *args: object) -> Refusal | None:
 
 def _reason(call: HookCall, answer: object) -> str | None:
     if answer is not None and not isinstance(answer, str):
-        raise call.wrong(f"expected a text or None as the reason, got {answer!r}")
+        raise call.wrong(f"expected a string or None as the reason, got {answer!r}")
     return answer
 
 
@@ -402,7 +402,7 @@ def _mutation(call: HookCall, task: Task) -> Mutation | None:
         return None
     own: dict[str, str] = call.guarded(dict, answer) if isinstance(answer, Mapping) else {}
     if not isinstance(answer, Mapping) or not all(isinstance(text, str) for entry in own.items() for text in entry):
-        raise call.wrong(f"expected annotations as texts by key, or None, got {answer!r}")
+        raise call.wrong(f"expected annotations as strings by key, or None, got {answer!r}")
     return Mutation(call, own) if own else None
 
 

@@ -271,8 +271,8 @@ class Callbacks:
         `alike(group)` is a promise: for groups with equal values, `may_end` answers the same for victims of the same
         queue and classes. So does `together` for pods of one class, queue and preemptibility. If the cheapest victims
         are rejected, `together(group, units)` chooses others: of tuples of tasks that are evicted together, the least
-        important first, it returns for each its damage (0 for none), or None if it may not be evicted beside the
-        others. The scheduler evicts units of less damage first.
+        important first, it returns for each its damage (0 for none), or None if it may not be evicted in
+        addition to the others. The scheduler evicts units of less damage first.
         """
         self.registered.reclaimable.append(self._callback("reclaimable", may_end))
         if together is not None:
@@ -338,7 +338,7 @@ class Callbacks:
         self.registered.on_put_back.append(self._callback("put back handler", put_back))
 
     def add_http_handler(self, path: str, handler: Callable[[Mapping[str, str]], Any]) -> None:
-        """`handler(query)` returns a text or JSON values for GET /plugins/PLUGIN/PATH; `query` is a mapping.
+        """`handler(query)` returns a string or JSON values for GET /plugins/PLUGIN/PATH; `query` is a mapping.
 
         It outlasts the session, until the plugin registers another one for the path: it must not refer to the session.
         It runs on the scheduler's main thread, also during a session, between two groups: answer from memory, at most

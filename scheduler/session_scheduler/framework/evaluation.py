@@ -1,6 +1,6 @@
 """The evaluation of a class: the filters and scores that remain after `prepare`, and their answers for nodes.
 
-`board` caches the answers for the actions; `explain` evaluates again. The functions here are stateless.
+`board` caches the answers for the actions; `explain` re-evaluates the class. The functions here are stateless.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def _of_reasons(call: HookCall, answer: object, unresolvable: BoolColumn) -> Nod
     if isinstance(answer, str):
         answer = {answer: np.ones(rows, np.bool_)}
     if not isinstance(answer, Mapping) or not all(isinstance(text, str) for text in answer):
-        raise call.wrong(f"expected a text, or masks by text, got {_kind(answer)}")
+        raise call.wrong(f"expected a string, or masks by string, got {_kind(answer)}")
     for text, mask in answer.items():
         if getattr(mask, "shape", None) != (rows,) or mask.dtype != np.bool_:
             raise call.wrong(f"expected a bool for each of {rows} rows for {text!r}, got {_kind(mask)}")
@@ -208,7 +208,7 @@ def _of_reasons(call: HookCall, answer: object, unresolvable: BoolColumn) -> Nod
 
 
 def _clauses(call: HookCall, answer: Any, nodes: int) -> list[list[str] | None]:
-    """Check the answer of a `fits_if`: for each row texts, or None."""
+    """Check the answer of a `fits_if`: for each row strings, or None."""
     rows = list(answer)
     texts = _texts(call, [row or () for row in rows], nodes)
     return [text or None for text in texts]
@@ -248,15 +248,15 @@ def _kind(answer: object) -> str:
 
 
 def _texts(why: HookCall, answer: Any, nodes: int) -> list[list[str]]:
-    """Check the answer of a `why`, and return lists of texts."""
+    """Check the answer of a `why`, and return lists of strings."""
     nodes_texts = list(answer)
     if any(isinstance(node, str) for node in nodes_texts):
-        raise why.wrong("expected a list of texts for each node, got a text")
+        raise why.wrong("expected a list of strings for each node, got a string")
     texts: list[list[str]] = [list(node) for node in nodes_texts]
     if len(texts) != nodes:
         raise why.wrong(f"expected answers for {nodes} nodes, got {len(texts)}")
     if not all(isinstance(text, str) for node in texts for text in node):
-        raise why.wrong("expected only texts in the lists")
+        raise why.wrong("expected only strings in the lists")
     return texts
 
 
@@ -296,7 +296,7 @@ class _PredicateFiltering:
             return None
         answer = self._call(task, task.group, NodeInfo(view, index))
         if answer is not None and not isinstance(answer, str):
-            raise self._call.wrong(f"expected a text or None as the reason, got {answer!r}")
+            raise self._call.wrong(f"expected a string or None as the reason, got {answer!r}")
         return answer
 
 
@@ -428,7 +428,7 @@ class FilterResult:
             one = one._before
 
     def catch_up(self) -> None:
-        """Evaluate the rows again that changed, after the result before did so. Raises PluginError."""
+        """Re-evaluate the rows that changed, after the result before did so. Raises PluginError."""
         before, filtering = self._before, self._filtering
         if self._seen == len(self._touched) or self._is_static or before is None or filtering is None:
             return

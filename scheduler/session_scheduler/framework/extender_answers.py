@@ -41,7 +41,7 @@ class Answer:
     scores: Mapping[str, int]
     """The nodes that passed, each with the sum of its weighted scores."""
     failed: Mapping[str, str]
-    """The texts for nodes that did not pass; some may have none."""
+    """Why nodes did not pass, as strings; some may be empty."""
     unresolvable: Container[str] = ()
     """The nodes in `failed` that removing pods does not help."""
     used: bool = False

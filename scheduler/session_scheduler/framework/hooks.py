@@ -43,7 +43,7 @@ _OF_EVERYTHING = frozenset({"recover", "on_nodes_changed"})
 """Hooks that may get the whole cluster at once."""
 _EVERYTHING = 12
 """Factor by which their time-out is longer."""
-_BESIDE_SESSIONS = frozenset({"prebind", "prebind_needed"})
+_CONCURRENT_WITH_SESSIONS = frozenset({"prebind", "prebind_needed"})
 """Hooks that are called for many pods in a row. After one has timed out, further calls fail without waiting."""
 _OF_CLASSES = frozenset(
     {
@@ -98,7 +98,7 @@ class HookCall:
     __slots__ = ("_function", "budget", "calls", "hook", "plugin", "seconds", "shut", "since")
 
     def __init__(self, plugin: str, hook: str, function: Callable[..., Any], budget: float | None = None) -> None:
-        """`budget` is the time-out in seconds; None for none."""
+        """`budget` is the time-out in seconds, None if there is none."""
         self.plugin = plugin
         self.hook = hook
         self.budget = budget
@@ -149,7 +149,7 @@ class HookCall:
     def _interrupted(self, overdue: Overdue) -> PluginError:
         """Return the error for a plugin that the watchdog interrupted."""
         late = self._late()
-        if self.hook in _BESIDE_SESSIONS and self.budget is not None:
+        if self.hook in _CONCURRENT_WITH_SESSIONS and self.budget is not None:
             self.shut = self.since + 2 * self.budget
         failure_log.write(self.plugin, self.hook, late.problem, overdue, place_of(overdue))
         return late
@@ -218,10 +218,10 @@ class HookCall:
     def refusal(self, answer: Refusal) -> Refusal:
         """Return a plugin's refusal with the plugin's name. Raises PluginError for an invalid one."""
         if not isinstance(answer.reason, str):
-            raise self.wrong(f"expected a text as the reason of the Refusal, got {answer.reason!r}")
+            raise self.wrong(f"expected a string as the reason of the Refusal, got {answer.reason!r}")
         fits_if = answer.fits_if
         if not isinstance(fits_if, tuple) or not all(isinstance(text, str) for text in fits_if):
-            raise self.wrong(f"expected a tuple of texts as fits_if of the Refusal, got {fits_if!r}")
+            raise self.wrong(f"expected a tuple of strings as fits_if of the Refusal, got {fits_if!r}")
         until = answer.until
         if until is not None and (not isinstance(until, int | float) or not math.isfinite(until)):
             raise self.wrong(f"expected seconds since 1970 or None as until of the Refusal, got {until!r}")
@@ -236,7 +236,7 @@ class ClassSplitError(PluginError):
 
 
 class ObservedCall(HookCall):
-    """A call whose answer all pods of a class share: `cls.pod` notes what the plugin reads of it."""
+    """A call whose answer is the same for all pods of a class: `cls.pod` notes what the plugin reads of it."""
 
     __slots__ = ()
 
@@ -364,13 +364,13 @@ class HookCalls:
     def __init__(self, plugins: Iterable[ResolvedPlugin], hook_seconds: float | None = None) -> None:
         """`plugins` are in the configured order.
 
-        `hook_seconds` is the default time-out of a plugin; None for none.
+        `hook_seconds` is the default time-out of a plugin, None if there is none.
         """
         self.hooks: dict[str, list[HookCall]] = {}
         self.plugins: list[PluginCalls] = []
         self.instances: dict[str, object] = {}
         self.budgets: dict[str, float | None] = {}
-        """The time-out of each plugin in seconds; None for none."""
+        """The time-out of each plugin in seconds, None if there is none."""
         self.observed: set[str] = set()
         """The plugins whose reads of pods are observed."""
         self.placement_scores: list[ScoreCall] = []
@@ -531,7 +531,7 @@ def asked_group(call: HookCall) -> Callable[[Pod, Sequence[OwnerReference]], Gro
             raise call.wrong(f"expected a GroupRef or None, got {answer!r}")
         texts = (answer.namespace, answer.name, answer.kind, answer.api_group)
         if not all(isinstance(text, str) for text in texts) or type(answer.min_count) is not int:
-            raise call.wrong(f"expected names as texts and min_count as a whole number, got {answer!r}")
+            raise call.wrong(f"expected names as strings and min_count as a whole number, got {answer!r}")
         return answer
 
     return ask

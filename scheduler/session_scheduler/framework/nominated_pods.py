@@ -1,4 +1,4 @@
-"""The filter for nominated pods: a task must fit beside pods of at least its priority that are nominated for the node.
+"""The filter for nominated pods: a task must fit next to the node's nominated pods of at least its priority.
 
 As in kube-scheduler (RunFilterPluginsWithNominatedPods, Kubernetes 1.36), a node with nominated pods is evaluated with
 them and without them. The evaluator adds this filter to the evaluation of a class.
@@ -67,9 +67,9 @@ class NominatedPods:
             self.backfills = False
 
     def key(self, task: Task, *, beside_itself: bool = False) -> Key | None:
-        """Return what a task's answers depend on beside its class; None if it need not leave room for any pod.
+        """Return what a task's answers depend on in addition to its class; None if it need not leave room for any pod.
 
-        With `beside_itself` it must also leave room for itself where it is nominated.
+        With `beside_itself` it must leave room even for itself, where it is nominated.
         """
         key, nominations = self._key((task,), task.preemptor_priority), self.nominations
         if beside_itself:
@@ -135,7 +135,7 @@ class NominatedPods:
         return dict.fromkeys(nodes, key)
 
     def left_out(self, task: Task) -> frozenset[str]:
-        """Return the nominated pods (uids) for which a task need not leave room: itself and its gang, without those
+        """Return the nominated pods (uids) for which a task need not leave room: itself and its gang, except pods
         that are on a node.
         """
         own = (task,) if not task.group.is_gang else tuple(task.group.tasks.values())
@@ -148,7 +148,7 @@ class NominatedPods:
     def _key(self, tasks: Sequence[Task], priority: int) -> Key:
         """Between queues shares decide, not priorities, so a task must not use room nominated for another queue.
 
-        But a queue that goes first now may use what is reserved for later: otherwise it would wait beside idle nodes.
+        But a queue that goes first now may use what is reserved for later: otherwise it would wait next to idle nodes.
         """
         queue = tasks[0].group.queue if self.cache.queues.active and priority < SYSTEM_CRITICAL else ""
         behind = self._queues_behind(queue) if queue and self.nominations.starts else frozenset()
@@ -215,7 +215,7 @@ class _Counting:
         return found
 
     def run(self, view: NodeView, mask: BoolColumn, task: Task | None) -> None:
-        """Clear the rows where the class does not fit beside the nominated tasks."""
+        """Clear the rows where the class does not fit next to the nominated tasks."""
         expected = self._expected(view)
         if self._evaluation.any_filters:  # evaluate each node as if the others had no nominated pods
             for row, tasks in expected.items():

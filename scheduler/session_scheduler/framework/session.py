@@ -95,7 +95,7 @@ class Session(Callbacks):
         self.asked_for: Task | None = None
         """The task for which plugins are asked about victims, if it does not wait for the rest of its group."""
         self.reclaim_damage = 0
-        """The most damage that a victim of reclaim may do: see `add_reclaimable`. The search begins without damage."""
+        """The largest damage that a victim of reclaim may do: see `add_reclaimable`. It is 0 at first."""
         self.next_groups: Mapping[str, Group] = {}
         """By queue: the group to attempt next, for the callbacks that order queues. A new mapping for each order."""
         self.narrow_preemption: Narrow | None = None
@@ -136,7 +136,7 @@ class Session(Callbacks):
         return self.snapshot.cache.objects.newest(kind)
 
     def groups(self) -> Iterable[Group]:
-        """Return the groups that were active when the session opened. It may retry others beside them."""
+        """Return the groups that were active when the session opened. It may retry others in addition."""
         return self.snapshot.due
 
     def running(self) -> Iterable[Task]:
@@ -170,11 +170,11 @@ class Session(Callbacks):
         return self.nominated.yielded_to(tasks, nodes) if self.nominations.node_by_uid else {}
 
     def count(self, task: Task, counts: Mapping[Hashable, int]) -> None:
-        """Add amounts to counters (`nodes.counter`) of the row of a task on a node, beside its class's footprint.
+        """Add amounts to counters (`nodes.counter`) of a placed task's row, in addition to its class's footprint.
 
         It replaces the task's own amounts of these keys; 0 removes one. It is for facts that the node decides only when
         a task is placed, such as the devices of the task: call it in an `allocate` handler. The core then keeps the
-        amounts like a footprint, also in simulated removals and when the node is deleted and added again, until the
+        amounts like a footprint, even in simulated removals and when the node is deleted and added again, until the
         task is pending again. Use keys that no class's footprint has.
         """
         self.ledger.count(task, counts)

@@ -118,7 +118,7 @@ class PlacementResult:
     placements: int = 0
     """Number of topology domains that were tried; 0 without a topology constraint."""
     lacks: Mapping[str, int] = field(default_factory=dict)
-    """By sub-group, how many more tasks an attempt needed beside those that it placed; empty if it placed none."""
+    """By sub-group, how many tasks an attempt needed in addition to those that it placed; empty if it placed none."""
     tried: list[Task] = field(default_factory=list)
     """The tasks for which nodes were searched."""
     barred: list[Task] = field(default_factory=list)

@@ -36,7 +36,7 @@ class Watched(Protocol):
     """A running call."""
 
     budget: float | None
-    """Time-out in seconds; None for none."""
+    """Time-out in seconds, None if there is none."""
     since: float
     """Start time by `perf_counter`."""
 

@@ -73,7 +73,7 @@ _SUFFIXES: Final[Mapping[str, tuple[str, ...]]] = {
     "gaugehistogram": ("_bucket", "_gsum", "_gcount"),
     "info": ("_info",),
 }
-"""Suffixes of the names of a family's samples; other types have none."""
+"""The suffixes of sample names, by type of the metric family; other types have none."""
 
 
 class Pending(NamedTuple):

@@ -1,4 +1,4 @@
-"""Writes the status of Queue objects: their amounts and the condition Ready. It runs beside scheduling.
+"""Writes the status of Queue objects: their amounts and the condition Ready. It runs concurrently with scheduling.
 
 It writes changes only: a queue's amounts every few seconds at most, its condition at once.
 """

@@ -69,7 +69,7 @@ _MANY_EVENTS = 4_000
 _IDLE_CHECK_SECONDS = 0.05
 _TIDY_SECONDS = 30.0
 _AGAIN = 100
-"""The number of rejected requests to repeat at once: the API server may reject more of them."""
+"""How many rejected requests are retried at once: the API server may reject more of them."""
 _MESSAGE_LIMIT = 32_768
 """The limit of a condition's message in characters (metav1.Condition)."""
 _ELLIPSIS = " ..."

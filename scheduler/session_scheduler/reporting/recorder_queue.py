@@ -148,7 +148,7 @@ class ObjectReports:
 
 
 def _newer(version: str, than: str) -> bool:
-    """Whether the first resourceVersion is certainly later: API servers assign growing decimal numbers."""
+    """Whether the first resourceVersion is certainly later: API servers assign increasing decimal numbers."""
     return version.isdecimal() and than.isdecimal() and int(version) > int(than)
 
 

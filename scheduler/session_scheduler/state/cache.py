@@ -257,7 +257,7 @@ class Cache:
     def _counted_class(self, pod: Pod, known: Task | None) -> TaskClass:
         """The class with which the pod counts. A running pod that becomes invalid keeps its class.
 
-        A running pod also keeps the annotations of its class: a later change does not affect what it was allocated.
+        A running pod keeps even the annotations of its class: a later change does not affect what it was allocated.
         """
         if known is not None and known.node is not None:
             if not known.cls.problem and same_needs(known.pod, pod):
@@ -290,7 +290,7 @@ class Cache:
             self.classes.forget_unused({task.cls for task in self.tasks.values()})
 
     def split_classes(self) -> bool:
-        """Compute classes again if plugins have read more of pods than the class key had. Returns whether they have.
+        """Recompute classes if plugins have read more of pods than the class key had. Returns whether they have.
 
         Pods on nodes keep their class.
         """
@@ -300,14 +300,14 @@ class Cache:
         return True
 
     def _reclass(self, tasks: Iterable[Task]) -> None:
-        """Compute the classes of these unbound tasks again."""
+        """Recompute the classes of these unbound tasks."""
         for task in list(tasks):
             cls = self._counted_class(task.pod, task)
             if cls is not task.cls:
                 self._change_class(task, cls)
 
     def _update_selection(self, obj: RelatedObject, changed: bool) -> None:
-        """Compute classes again if a change of a service or controller may have changed a default selector."""
+        """Recompute classes if a change of a service or controller may have changed a default selector."""
         if changed:
             self._reclass(task for task in self.unbound.values() if self.view.may_concern(obj, task.pod))
 
@@ -464,7 +464,7 @@ class Cache:
                 self._waiting[task.group] = None
 
     def _recheck_gates(self, obj: KubeObject, action: str) -> None:
-        """Check again the gates that a change of this object may open."""
+        """Recheck the gates that a change of this object may open."""
         for task in self.gates.awaiting(obj):
             self._update_phase(task)
             if task.phase is Phase.PENDING:
@@ -579,7 +579,7 @@ class Cache:
         return self._pod_groups.get(key)
 
     def pending_groups(self, wanted: Callable[[Group], bool] = lambda _: True) -> list[Group]:
-        """The `wanted` groups with a pending task, without those that `rest` left out.
+        """The `wanted` groups with a pending task, except those that `rest` left out.
 
         The cost depends on the number of waiting groups, not of running ones.
         """

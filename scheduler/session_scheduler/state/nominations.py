@@ -36,7 +36,7 @@ class Nominations:
         """By standing and queue: the nominated tasks by uid, as of their nomination or the last `recount`."""
         self._kind_of: dict[str, tuple[int, str]] = {}
         self.ended: list[tuple[Task, str]] = []
-        """(task, node) of nominations that have ended since `drain_ended`, and whose task is not on the node."""
+        """The nominations, as (task, node), that have ended since `drain_ended`; without tasks that are on the node."""
         self._on_change = on_change
 
     def __bool__(self) -> bool:
@@ -116,7 +116,7 @@ class Nominations:
         self.kinds.setdefault(kind, {})[task.uid] = task
 
     def recount(self) -> None:
-        """Compute `kinds` again, after priorities or queues have changed."""
+        """Recompute `kinds` after priorities or queues have changed."""
         self.kinds.clear()
         for tasks in self._on_node.values():
             for task in tasks.values():

@@ -40,4 +40,4 @@ class Snapshot:
     stale: tuple[Group, ...] = ()
     """The gangs that have lacked members for longer than `staleGangSeconds`."""
     retried: RetriedGroups | None = None
-    """The groups to attempt beside `due` while freed capacity is left."""
+    """The groups to attempt in addition to `due` while freed capacity is left."""

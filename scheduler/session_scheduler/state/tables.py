@@ -1,4 +1,4 @@
-"""Object tables of the cache: one table per kind of all the other objects that plugins read, by key."""
+"""The cache's tables of the other objects that plugins read: one per kind, by key."""
 
 from __future__ import annotations
 

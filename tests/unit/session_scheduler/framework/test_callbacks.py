@@ -327,8 +327,8 @@ def test_annotations_are_bound_with_the_pod_and_prebind_sees_them() -> None:
         ({"no key!": "x"}, "no key!"),
         ({"fluence.flux-framework.org/held": "x"}, "is reserved"),
         ({"a": "x" * 300_000}, "shorten them"),
-        ({"a": 5}, "expected annotations as texts by key, or None, got "),
-        ("a=b", "expected annotations as texts by key, or None, got "),
+        ({"a": 5}, "expected annotations as strings by key, or None, got "),
+        ("a=b", "expected annotations as strings by key, or None, got "),
     ],
 )
 def test_an_invalid_annotation_fails_the_group(answer: Any, part: str) -> None:
@@ -353,7 +353,7 @@ def beyond(session: Session) -> None:
 FAILING: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "pre-allocation": (
         lambda s: s.add_pre_allocation(lambda g: g.name == "high"), "pre-allocation",
-        "expected a text or None as the reason, got True",
+        "expected a string or None as the reason, got True",
     ),
     "subset of numbers": (
         lambda s: s.add_subset_nodes(lambda g, m: [m * 1]), "subset nodes", "expected masks of 2 bools",
@@ -369,7 +369,7 @@ FAILING: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "preemptable raises": (lambda s: s.add_preemptable(lambda g, v: 1 / 0), "preemptable", "ZeroDivisionError"),
     "validator False": (
         lambda s: s.add_preempt_validator(lambda one: False), "preempt validator",
-        "expected a text or None as the reason, got False",
+        "expected a string or None as the reason, got False",
     ),
 }  # fmt: skip
 

@@ -171,12 +171,14 @@ CASES = {
     "score negative": (score_hook(lambda nodes: np.full(len(nodes), -1)), "it returns an invalid score -1"),
     "why raises": (why_hook(boom), "why"),
     "why of wrong length": (why_hook(lambda nodes: [["x"]] * (len(nodes) + 1)), "expected answers for"),
-    "why of texts": (why_hook(lambda nodes: ["x"] * len(nodes)), "expected a list of texts for each node"),
-    "why of numbers": (why_hook(lambda nodes: [[1]] * len(nodes)), "expected only texts in the lists"),
+    "why of strings": (why_hook(lambda nodes: ["x"] * len(nodes)), "expected a list of strings for each node"),
+    "why of numbers": (why_hook(lambda nodes: [[1]] * len(nodes)), "expected only strings in the lists"),
     "why no sequence": (why_hook(lambda nodes: 5), "why"),
     "reasons raises": (reasons_hook(boom), "reasons"),
-    "reasons as lists": (reasons_hook(lambda nodes: [["x"]] * len(nodes)), "masks by text, got list"),
-    "reasons by number": (reasons_hook(lambda nodes: {1: np.ones(len(nodes), np.bool_)}), "expected a text, or masks"),
+    "reasons as lists": (reasons_hook(lambda nodes: [["x"]] * len(nodes)), "masks by string, got list"),
+    "reasons by number": (
+        reasons_hook(lambda nodes: {1: np.ones(len(nodes), np.bool_)}), "expected a string, or masks by string",
+    ),
     "reasons of wrong length": (
         reasons_hook(lambda nodes: {"x": np.ones(len(nodes) + 1, np.bool_)}), "each of 3 rows for 'x', got bool[4]",
     ),
@@ -184,14 +186,14 @@ CASES = {
     "filter_key raises": (key_hook(boom), "filter_key"),
     "filter_key not hashable": (key_hook(lambda: []), "unhashable type: 'list'"),
     "prepare raises": (prepare_hook(boom), "prepare"),
-    "prepare refuses without text": (prepare_hook(lambda: Refusal(5)), "expected a text as the reason"),  # type: ignore[arg-type]
+    "prepare refuses without a string": (prepare_hook(lambda: Refusal(5)), "expected a string as the reason"),  # type: ignore[arg-type]
     "prefilter raises": (hook("prefilter", lambda self, group: boom() if bad_group(group) else None), "prefilter"),
-    "prefilter answers a text": (
+    "prefilter answers a string": (
         hook("prefilter", lambda self, group: "no" if bad_group(group) else None),
         "expected a Refusal or None, got 'no'",
     ),
     "place_group raises": (place_hook(boom), "place_group"),
-    "place_group answers a text": (place_hook(lambda *_: "no"), "expected a Placement, a Refusal or None, got str"),
+    "place_group answers a string": (place_hook(lambda *_: "no"), "expected a Placement, a Refusal or None, got str"),
     "placement of strangers": (place_hook(stranger), "placements of the requested tasks only"),
     "placement on no node": (
         place_hook(lambda s, tasks: PlacementStub({tasks[0]: "n99"})),
@@ -203,7 +205,7 @@ CASES = {
     "placement that cannot be read": (place_hook(raising_nodes), "boom"),
     "placement of a list": (place_hook(lambda s, tasks: PlacementStub([1, 2])), "place_group"),
     "reserve raises": (reserve_hook(boom), "reserve"),
-    "reserve answers a text": (reserve_hook(lambda *_: "no"), "expected a Placement, a Refusal or None, got str"),
+    "reserve answers a string": (reserve_hook(lambda *_: "no"), "expected a Placement, a Refusal or None, got str"),
     "share of strangers": (reserve_hook(stranger), "expected a placement of"),
     "share on another node": (
         reserve_hook(lambda s, tasks: PlacementStub({tasks[0]: "n99"})),
@@ -217,9 +219,9 @@ CASES = {
         subsets_hook(lambda session: [session.table.valid().astype(np.int64)]), "expected each subset to be a mask",
     ),
     "predicate raises": (callback(lambda s: s.add_predicate(for_bad(boom))), "predicate"),
-    "predicate answers False": (callback(lambda s: s.add_predicate(for_bad(lambda *_: False))), "expected a text or"),
+    "predicate answers False": (callback(lambda s: s.add_predicate(for_bad(lambda *_: False))), "expected a string or"),
     "pre-predicate answers False": (
-        callback(lambda s: s.add_pre_predicate(for_bad(lambda *_: False))), "expected a text or None as the reason",
+        callback(lambda s: s.add_pre_predicate(for_bad(lambda *_: False))), "expected a string or None as the reason",
     ),
     "node order of infinity": (callback(lambda s: s.add_node_order(lambda t, n: inf_for(t))), "expected a number"),
     "node order of a huge number": (
@@ -233,18 +235,18 @@ CASES = {
         "allocate handler",
     ),
     "group_of raises": (hook("group_of", lambda self, pod: boom() if is_bad(pod) else None), "group_of"),
-    "group_of answers a text": (
+    "group_of answers a string": (
         hook("group_of", lambda self, pod: "g" if is_bad(pod) else None), "expected a GroupRef or None",
     ),
     "group_of without a number": (
         hook("group_of", lambda self, pod: GroupRef("default", "x", "2") if is_bad(pod) else None),  # type: ignore[arg-type]
-        "expected names as texts and min_count as a whole number",
+        "expected names as strings and min_count as a whole number",
     ),
     "class_key raises": (hook("class_key", lambda self, pod: boom() if is_bad(pod) else None), "class_key"),
     "class_key of an object": (hook("class_key", lambda self, pod: object() if is_bad(pod) else None), "JSON values"),
     "footprint raises": (hook("footprint", lambda self, cls: boom() if is_bad(cls.pod) else None), "footprint"),
     "footprint of lists": (hook("footprint", lambda self, cls: [[1]] if is_bad(cls.pod) else None), "footprint"),
-    "footprint a text": (
+    "footprint a string": (
         hook("footprint", lambda self, cls: "ab" if is_bad(cls.pod) else None), "expected a collection of keys",
     ),
 }  # fmt: skip
