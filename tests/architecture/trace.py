@@ -73,7 +73,7 @@ def _limit(test: str, start: str, end: str, files: int, climbs: int) -> Limit:
 CALL_PATHS = {
     "a group, from allocate to the committed statement": _limit(
         "test_a_gang_is_allocated_and_committed",
-        "actions.allocate:allocate", "framework.statement:Statement.commit", files=8, climbs=3),
+        "actions.allocate:allocate", "framework.statement:Statement.commit", files=9, climbs=3),
     "a watched object, from the port into cache and queue": _limit(
         "test_a_watched_pod_enters_the_cache_and_the_queue",
         "cluster.mirror:KnownObjects.apply", "state.scheduling_queue:SchedulingQueue.requeue", files=6, climbs=2),

@@ -1,21 +1,14 @@
-"""The evaluator of a session: evaluations of classes, and boards, from which the actions pick nodes.
+"""A class's board: the nodes that fit its tasks, and their scores, from which the actions pick nodes.
 
-A board has the nodes that fit a class's tasks, and their scores. It stays up to date while tasks are placed.
-
-There are three ways to find "the best node for one more task of this class". They give the same answer:
-
-* *naive*: re-evaluates everything for every task;
-* *board*: evaluates static answers once, a row after each change on it, and `Scope.ANY` answers after every change;
-* *heap*: for classes without `Scope.ANY`. It evaluates rows in advance.
-
-The highest total wins. The node's tie-break, never the row number, decides between equal totals. Nodes are scored only
-if some node fits, and reasons are collected only for a class that fits nowhere.
+It stays up to date while tasks are placed. The highest total wins. The node's tie-break, never the row number, decides
+between equal totals. Nodes are scored only if some node fits, and reasons are collected only for a class that fits
+nowhere.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -29,19 +22,15 @@ from session_scheduler.framework.evaluation import (
     Scoring,
     SharedFilters,
     bounds,
-    evaluation_of,
     normalised,
     refusals_by,
 )
-from session_scheduler.framework.hooks import HookCalls, PluginError
+from session_scheduler.framework.hooks import PluginError
 from session_scheduler.framework.node_refusals import NodeRefusals, summarise
-from session_scheduler.framework.nominated_pods import Key, NominatedPods
-from session_scheduler.framework.statement import Ledger, PlacementResult
-from session_scheduler.model.classes import TaskClass
+from session_scheduler.framework.statement import Ledger
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView, RowIndex
-from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.model.groups import Task
 from session_scheduler.model.row_heap import RowHeap, Totals
-from session_scheduler.state.scheduling_queue import TOPOLOGY_PLACEMENT, Wants
 
 _LARGEST_SUM: Final = 2**62
 """No node offers as much. It limits the number of tasks that `capacity` counts, so that sums fit into 64 bits."""
@@ -58,12 +47,6 @@ _ENTRY_BYTES: Final = 200
 """The memory of an entry of the heap, about."""
 _HEAD_BYTES: Final = 800
 """The memory of the virtual rows for one row, about."""
-_MOST_BYTES: Final = 256 * 2**20
-"""The memory of a session's boards and filter results: 1/16 of the deployment's limit.
-
-It is enough for about 5,000 classes that fit on none of 5,000 nodes, or for 2,000 that fit. With more, a class may be
-re-evaluated.
-"""
 
 
 class Board:
@@ -542,183 +525,3 @@ class HeapBoard(Board):
     def _has_head(self, row: int) -> bool:
         found = self._heads.get(row)
         return found is not None and self._heads_at.get(row, 0) < len(found[0])
-
-
-class Evaluator:
-    """The evaluations of a session by class, and its boards."""
-
-    def __init__(self, session: object, calls: HookCalls, nominated: NominatedPods, mode: str) -> None:
-        """`session` is passed to hooks; `mode` is naive, board or heap."""
-        self._session: object | None = session
-        self._calls = calls
-        self._runner = nominated.ledger.runner
-        self._nominated_pods = nominated
-        self._nominations = nominated.nominations
-        self._nominated = nominated.nominations.node_by_uid
-        self._ledger = nominated.ledger
-        self._table = nominated.cache.table
-        self.mode = mode
-        self.naive = mode == "naive"
-        self._evaluations: dict[TaskClass, Evaluation] = {}
-        self._beside: dict[tuple[TaskClass, Key], Evaluation] = {}
-        self._boards: dict[tuple[Any, ...], Board] = {}
-        """The least recently used ones first."""
-        self._last: Board | None = None
-        """The board in use: it may have grown since it was counted."""
-        self._bytes = 0
-        """The memory of all boards, except that in use, and of their filter results."""
-        self._shared = SharedFilters(self._table, self._ledger.touched)
-        self._traits: dict[Group, tuple[Any, ...]] = {}
-
-    def evaluation(self, cls: TaskClass) -> Evaluation:
-        """Return the evaluation of a class. Raises PluginError."""
-        found = self._evaluations.get(cls)
-        if found is None:
-            known, plugins = self._runner.registered, self._calls.plugins
-            found = evaluation_of(self._session, cls, plugins, known.predicates, known.node_orders)
-            self._evaluations[cls] = found
-        return found
-
-    def evaluation_for(self, task: Task) -> Evaluation:
-        """Return the evaluation of a task: its class's, plus a filter for nominated pods if there are any.
-
-        Raises PluginError.
-        """
-        return self._with_nominated(task, self._nominated_pods.key(task) if self._nominated else None)
-
-    def _with_nominated(self, task: Task, yields: Key | None) -> Evaluation:
-        evaluation = self.evaluation(task.cls)
-        if yields is None:
-            return evaluation
-        found = self._beside.get((task.cls, yields))
-        if found is None:
-            found = self._beside[task.cls, yields] = self._nominated_pods.beside(evaluation, yields)
-        return found
-
-    def board(self, task: Task, subset: BoolColumn | None = None) -> Board:
-        """Return the board of the task's class; with callbacks, for groups that the callbacks treat alike."""
-        traits: tuple[Any, ...] = ()
-        registered = self._runner.registered
-        if registered.predicates or registered.node_orders:
-            found = self._traits.get(task.group)
-            if found is None:
-                group = task.group
-                found = self._traits[group] = (group.preemptible, group.priority, group.queue)
-            traits = found
-        evaluation = None
-        if self._nominated:
-            evaluation = self._evaluation_of_board(task)
-            traits = (*traits, id(evaluation))
-        key = (task.cls.index, None if subset is None else id(subset), *traits)
-        board = self._boards.pop(key, None)
-        if board is None:
-            evaluation = evaluation or self.evaluation(task.cls)
-            board = self._new_board(evaluation, subset, task)
-        self._boards[key] = board
-        if board is not self._last:
-            self._count_last()
-            self._last = board
-            self._limit_memory()
-        return board
-
-    def _count_last(self) -> None:
-        """Count the memory of the board that was in use."""
-        board, self._last = self._last, None
-        if board is None:
-            return
-        used: list[Board | FilterResult] = [board, *(each for last in board.results for each in last.chain())]
-        for one in used:
-            size = one.nbytes
-            self._bytes += size - one.counted_bytes
-            one.counted_bytes = size
-
-    def _limit_memory(self) -> None:
-        """While boards and filter results use too much memory, drop the quarter of the boards that were not used for
-        the longest time, and the results that no other board uses.
-        """
-        while self._bytes > _MOST_BYTES and len(self._boards) > 1:  # the last one is in use
-            self._drop(list(self._boards)[: (len(self._boards) + 2) // 4])
-            self._drop_results()
-
-    def _drop(self, keys: Iterable[tuple[Any, ...]]) -> None:
-        self._bytes -= sum(self._boards.pop(key).counted_bytes for key in keys)
-
-    def _drop_results(self) -> None:
-        """Drop the filter results that no board uses."""
-        self._bytes -= self._shared.keep(result for board in self._boards.values() for result in board.results)
-
-    def _new_board(self, evaluation: Evaluation, subset: BoolColumn | None, task: Task) -> Board:
-        shared = self._shared if subset is None and not self.naive else None
-        if self.mode == "heap" and evaluation.heap_safe:
-            return HeapBoard(self._table, self._ledger, evaluation, subset, task, shared=shared)
-        return Board(self._table, self._ledger, evaluation, subset, task, naive=self.naive, shared=shared)
-
-    def synced_board(self, task: Task, subset: BoolColumn | None = None) -> Board:
-        """Return the board of the task's class, up to date. Raises PluginError."""
-        board = self.board(task, subset)
-        board.sync(task)
-        return board
-
-    def _evaluation_of_board(self, task: Task) -> Evaluation:
-        """Like `evaluation_for`. If a pod is nominated for a node that it does not fit on, use the evaluation of other
-        pods of its class: that it need not leave room for itself only matters on that node.
-        """
-        node = self._nominations.node_of(task)
-        if node is None or task.group.is_gang:
-            return self.evaluation_for(task)
-        row = self._table.row_of.get(node, -1)
-        if row >= 0 and self.fits_on(task, row):
-            return self.evaluation_for(task)
-        return self._with_nominated(task, self._nominated_pods.key(task, beside_itself=True))
-
-    def fits_on(self, task: Task, row: int) -> bool:
-        """Whether the filters accept a task on a row now. Evaluates that row alone. Raises PluginError."""
-        view, mask = NodeView(self._table, np.array([row], np.int64)), self._table.valid()[row : row + 1]
-        for filtering in self.evaluation_for(task).filters:
-            filtering.run(view, mask, task)
-        return bool(mask[0])
-
-    def forget_boards(self, subset: BoolColumn | None = None) -> None:
-        """Drop the boards of a subset, or all boards: after a plugin failed, a board may be incomplete."""
-        self._count_last()
-        if subset is None:
-            self._drop(list(self._boards))
-            self._drop_results()
-        else:
-            self._drop([key for key in self._boards if key[1] == id(subset)])
-
-    def forget(self) -> None:
-        """Drop all references back to the session."""
-        self._session = None
-        self._evaluations.clear()
-        self._beside.clear()
-        self.forget_boards()
-
-    def wants(self, result: PlacementResult) -> Wants | None:
-        """Return the plugins that rejected each class of the group's pending tasks. None if an error ended the attempt;
-        an empty set if the scheduler retries the group whatever happens.
-
-        A gang could also be placed in ways that were not tried. So every filter of the tried classes counts, even if it
-        rejected nothing.
-        """
-        group, refusal = result.group, result.refusal
-        if refusal is not None and refusal.failed:
-            return None
-        of_group = frozenset((refusal.plugin,)) if refusal is not None and refusal.plugin else frozenset()
-        together = group.needed > 1 or bool(group.lacks) or group.topology_key is not None
-        tried = set(result.tried) if together else ()
-        wants = set()
-        for task in group.in_phase(Phase.PENDING):
-            known = self._runner.rejected_by(task)
-            plugins = (known or frozenset()) | of_group
-            if known is not None and not plugins:
-                return frozenset()
-            if task in tried:
-                plugins |= self.evaluation(task.cls).filter_plugins
-                plugins |= {call.plugin for call in self._calls.functions("place_group")}
-            if not plugins:
-                return None
-            if group.topology_key is not None:
-                plugins |= {TOPOLOGY_PLACEMENT}
-            wants.add((task.cls, plugins))
-        return frozenset(wants) or None

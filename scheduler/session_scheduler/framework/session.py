@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from session_scheduler.cluster.extender_client import MetaVictims
-from session_scheduler.framework.board import Board, Evaluator
+from session_scheduler.framework.board import Board
 from session_scheduler.framework.callback_runner import CallbackRunner, first_share, notify
 from session_scheduler.framework.callbacks import Callbacks, Scenario, Share
 from session_scheduler.framework.evaluation import Evaluation
+from session_scheduler.framework.evaluator import Evaluator
 from session_scheduler.framework.hooks import HookCalls, PluginError
 from session_scheduler.framework.nominated_pods import NominatedPods
 from session_scheduler.framework.statement import Ledger, PlacementResult

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from session_scheduler.actions.trial import Trial
-from session_scheduler.framework import board
-from session_scheduler.framework.board import Board, Evaluator
+from session_scheduler.framework import evaluator as evaluators
+from session_scheduler.framework.board import Board
+from session_scheduler.framework.evaluator import Evaluator
 from session_scheduler.framework.hooks import HookCall
 from session_scheduler.framework.node_refusals import Verdict
 from session_scheduler.model.objects import Pod
@@ -140,7 +141,7 @@ def test_boards_and_filter_results_keep_within_a_bound_of_memory(monkeypatch: py
     monkeypatch.setattr(Evaluator, "board", measured)
     kept = []
     for limit in (2**28, most):
-        monkeypatch.setattr(board, "_MOST_BYTES", limit)
+        monkeypatch.setattr(evaluators, "_MOST_BYTES", limit)
         found.clear()
         cluster = full()
         cluster.add(node(f"free{number}", cpu="20") for number in range(free))
@@ -154,7 +155,7 @@ def test_boards_and_filter_results_keep_within_a_bound_of_memory(monkeypatch: py
 @pytest.mark.parametrize("most", [0, 30_000, 200_000])
 @pytest.mark.parametrize("priority", [0, 5], ids=["equal", "preempting"])
 def test_the_bound_of_memory_changes_no_decision(monkeypatch: pytest.MonkeyPatch, most: int, priority: int) -> None:
-    monkeypatch.setattr(board, "_MOST_BYTES", most)
+    monkeypatch.setattr(evaluators, "_MOST_BYTES", most)
     decisions: list[tuple[object, ...]] = []
     for mode in ("naive", "board", "heap"):
         cluster = FakeCluster(evaluation=mode)
