@@ -423,7 +423,8 @@ def exclusive_names() -> Mapping[str, Collection[str]] | None:
     """What only one scheduler of the cluster may have, as {kind: names}, such as {"resource": ["ibm-1"]}.
 
     Called before the scheduler works. If another scheduler of a partitioned cluster has one of these names, this one
-    does not start. Before the names change, await `runtime.claim`.
+    does not start. Called again after `recover`, which may add what pods hold. Before the names change, await
+    `runtime.claim`.
     """
 
 

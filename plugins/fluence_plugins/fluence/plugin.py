@@ -34,10 +34,11 @@ from fluence_plugins.fluence.matching.simulated_removals import SimulatedRemoval
 from fluence_plugins.fluence.metrics import GraphMetrics, drift_metric, reload_metrics
 from fluence_plugins.fluence.tasks.consumer_gates import ConsumerGates
 from fluence_plugins.fluence.tasks.pod_group_maker import PodGroupMaker
+from fluence_plugins.fluence.tasks.resource_claims import ResourceClaims
 from fluence_plugins.fluence.tasks.resources_reload import ResourcesReload
 from fluence_plugins.fluence.tasks.window_ends import retry_after_windows
 from fluence_plugins.resources import coordination, label_groups, names
-from fluence_plugins.resources.config import ResourcesConfig, env_contract, exclusive_names, resource_types
+from fluence_plugins.resources.config import ResourcesConfig, env_contract, resource_types
 from fluence_plugins.resources.errors import ResourcesError
 from fluence_plugins.resources.file import capacity
 from fluxion_cy import FluxionError
@@ -81,7 +82,7 @@ class FluencePlugin:
 
     def __init__(self, arguments: FluenceArguments) -> None:
         self._arguments = arguments
-        self._reload = ResourcesReload(arguments.file(), self.set_resources)
+        self._reload = ResourcesReload(arguments.file(), self.set_resources, lambda: self._claims.names)
         config = self._reload.load() or arguments.load()
         self._types = frozenset(resource_types(config))
         self._env = env_contract(config)
@@ -95,6 +96,7 @@ class FluencePlugin:
         except FluxionError as error:
             raise ResourcesError(f"matchPolicy (or {MATCH_POLICY_ENV}): {error}") from error
         self.live = live
+        self._claims = ResourceClaims(live)
         self.refused_actions = engine.refused_actions
         """Actions that the engine does not support, and why."""
         self._direction = direction_of(arguments.policy)
@@ -113,7 +115,8 @@ class FluencePlugin:
         self._gates = ConsumerGates(complete=self._maker.request_consumers if self._maker and compatible else None)
         self._metrics = GraphMetrics(live)
         self._waiting_logged = False
-        self._recovered = False
+        self._recovered = self._named = False
+        """Whether pods are recovered, and whether a replica has asked for the exclusive names."""
         self._uncounted: set[str] = set()
         """The hosts whose load `recover` will count: what pods hold is not known before."""
         self._lost: set[str] = set()
@@ -186,9 +189,10 @@ class FluencePlugin:
     @hookimpl
     def exclusive_names(self) -> Mapping[str, Collection[str]]:
         """The virtual resources: two schedulers would allocate the same one."""
-        if not self._loads.tasks_on:
-            self._reload.check()
-        return {"resource": exclusive_names(self.live.loaded.config)}
+        self._named = True
+        if not self._recovered:
+            self._reload.check()  # as in `recover`, which must not change them any more
+        return {"resource": self._claims.names}
 
     # ------------------------------------------------------------------ changes of the cluster
 
@@ -218,6 +222,7 @@ class FluencePlugin:
         self._types = frozenset(resource_types(config))
         self._env = env_contract(config)
         self._graph_changed(before, entered)
+        self._claims.count()
         self._log_waiting_trees()
         log.info("[fluence] the resources changed; known devices: %s", ", ".join(sorted(self._types)) or "none")
 
@@ -249,12 +254,13 @@ class FluencePlugin:
     @hookimpl
     def recover(self, holdings: Sequence[Holding]) -> dict[str, str]:
         """Hold what live pods recorded. The rest counts as foreign load."""
-        if not self._admitted:
+        if not self._named:
             self._reload.check()  # the file may have changed while the replica stood by
         lost = recover_holdings(holdings, self.live, self._loads)
         uncounted, self._uncounted, self._recovered = self._uncounted, set(), True
         self._loads.recount(uncounted - {holding.node for holding in holdings})
         self._lost |= lost.keys()
+        self._claims.count()
         return lost
 
     @hookimpl
@@ -412,6 +418,7 @@ class FluencePlugin:
         """Free what a pod holds: it ended, or was never bound."""
         self._lost.discard(allocation.uid)
         self.live.allocations.free(allocation.uid)
+        self._claims.freed()
 
     # ------------------------------------------------------------------ output
 

@@ -118,6 +118,7 @@ class Elector:
         self._lease: Lease | None = None
         """The Lease as this replica last wrote it; None if it may have changed."""
         self._seen: _Seen | None = None
+        self._renewing = asyncio.Lock()
         self._claimed = False
         """Whether this replica holds the Lease, or sent a request that may have acquired it."""
         self._token = ""
@@ -160,15 +161,23 @@ class Elector:
         """Renew the lease every `retry_seconds` until cancelled. Raises NotLeading if it is lost or expired."""
         while True:
             await self._sleep(min(self._settings.retry_seconds, self.fence.remaining))
+            try:
+                await self.renew()
+            except NotLeading:
+                raise
+            except ClusterError as error:
+                self._failed()
+                _log.warning("failed to renew the lease", why=str(error), seconds_left=round(self.fence.remaining, 1))
+
+    async def renew(self) -> None:
+        """Renew the lease now, with the present annotations. Raises NotLeading if it is lost, or ClusterError."""
+        async with self._renewing:
             self.fence.check()
             try:
                 await self._renew()
             except NotLeading:
                 self.fence.close()
                 raise
-            except ClusterError as error:
-                self._failed()
-                _log.warning("failed to renew the lease", why=str(error), seconds_left=round(self.fence.remaining, 1))
 
     async def release(self) -> None:
         """Release the lease if this replica holds it, so that another one can lead at once. Never raises.

@@ -1,12 +1,13 @@
 """What a scheduler serves alone, as an annotation of its Lease, and the check that no other scheduler serves it, too.
 
-Each leader writes its claims before it reads those of the others, so of two that start at once at least one sees the
-other. See docs/adr/0052.
+A leader writes its claims, then reads those of the others, and only then uses them. So of two that claim the same at
+once at least one sees the other. See docs/adr/0052.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -24,6 +25,10 @@ ANNOTATION: Final = "fluence.flux-framework.org/partition"
 """On a Lease: what its holder serves alone, as JSON, so that two schedulers do not serve the same."""
 _LIMIT: Final = 50_000
 """The most bytes of the annotation, which each renewal of the Lease writes."""
+
+REFUSED_SECONDS: Final = 30.0
+"""How long the API server may refuse to list Leases: a starting one does so until it has read its rules."""
+_PAUSE: Final = 1.0
 
 Names = Mapping[str, Collection[str]]
 """By kind, such as "resource": names that only one scheduler may have."""
@@ -49,8 +54,18 @@ _claims: Final = msgspec.json.Decoder(Claims)
 class PartitionClaims:
     """The claims of the scheduler with this configuration."""
 
-    def __init__(self, config: SchedulerConfig) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        write: Callable[[], Awaitable[None]] | None = None,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`write` writes the annotations to the scheduler's Lease now."""
         self._config = config
+        self._write = write
+        self._sleep = sleep
+        self._changing = asyncio.Lock()
         self.own = _of_config(config)
 
     @property
@@ -64,17 +79,34 @@ class PartitionClaims:
 
         Schedulers without a partition are not compared with each other. Raises ClusterError.
         """
-        await self._check(cluster, self.own)
+        self._check_size()
+        await self._compare(cluster)
+
+    async def confirm(self, cluster: Cluster) -> None:
+        """Write the claims, then `check`. Raises PartitionError, ClusterError."""
+        self._check_size()
+        if self._write is not None:
+            await self._write()
+        await self._compare(cluster)
 
     def put(self, plugin: str, names: Names) -> None:
         """Replace the names of a plugin without a check."""
         self.own = self._with(plugin, names)
 
     async def claim(self, cluster: Cluster, plugin: str, names: Names) -> None:
-        """Replace the names of a plugin. Raises PartitionError, ClusterError."""
-        changed = self._with(plugin, names)
-        await self._check(cluster, changed)
-        self.own = changed
+        """Replace the names of a plugin, and confirm new ones.
+
+        Raises PartitionError or ClusterError, and changes nothing then.
+        """
+        async with self._changing:
+            before, self.own = self.own, self._with(plugin, names)
+            if all({*found} <= {*before.plugins.get(kind, ())} for kind, found in self.own.plugins.items()):
+                return
+            try:
+                await self.confirm(cluster)
+            except BaseException:
+                self.own = before
+                raise
 
     def _with(self, plugin: str, names: Names) -> Claims:
         head = f"plugin {plugin}: "
@@ -82,36 +114,47 @@ class PartitionClaims:
         own = {head + kind: tuple(sorted(of_kind)) for kind, of_kind in names.items() if of_kind}
         return msgspec.structs.replace(self.own, plugins=others | own)
 
-    async def _check(self, cluster: Cluster, own: Claims) -> None:
-        namespace, partitioned = self._config.leader_election.namespace, self._config.partition is not None
-        if not self._config.leader_election.enabled:
-            return
-        size = len(msgspec.json.encode(own))
-        if partitioned and size > _LIMIT:
+    def _check_size(self) -> None:
+        size = len(msgspec.json.encode(self.own))
+        if self._config.leader_election.enabled and self._config.partition is not None and size > _LIMIT:
             raise PartitionError(
                 f"{self._config.source}: partition: its queues and resources have {size} bytes as an annotation of the "
                 f"Lease, more than {_LIMIT}: use fewer or shorter names"
             )
-        try:
-            leases = (await cluster.list(Lease, namespace=namespace, keep=_is_claim)).items
-        except Forbidden as error:
-            if partitioned:
-                raise PartitionError(
-                    f"{self._config.source}: partition: needs the right to list Leases in {namespace}, which show the "
-                    "partitions of other schedulers: grant it as the Role fluence of deploy/fluence.yaml does "
-                    f"({error})"
-                ) from error
-            _log.warning("cannot see whether other schedulers serve a part of the cluster", why=str(error))
+
+    async def _compare(self, cluster: Cluster) -> None:
+        if not self._config.leader_election.enabled:
             return
+        partitioned = self._config.partition is not None
         lines = [
             f"{self._config.source}: {line}"
-            for lease in leases
+            for lease in await self._leases(cluster)
             if lease.metadata.name != self._config.leader_election.name
             if (other := _read(lease)) is not None and (partitioned or other.node_selector is not None)
-            for line in self._overlaps(own, other, f"the scheduler with Lease {lease.key}")
+            for line in self._overlaps(self.own, other, f"the scheduler with Lease {lease.key}")
         ]
         if lines:
             raise PartitionError(*lines)
+
+    async def _leases(self, cluster: Cluster) -> Sequence[Lease]:
+        """The Leases with claims. Retries for a while if the API server refuses to list them."""
+        namespace, refused = self._config.leader_election.namespace, 0.0
+        while True:
+            try:
+                return (await cluster.list(Lease, namespace=namespace, keep=_is_claim)).items
+            except Forbidden as error:
+                if self._config.partition is None:
+                    _log.warning("cannot see whether other schedulers serve a part of the cluster", why=str(error))
+                    return ()
+                if refused >= REFUSED_SECONDS:
+                    raise PartitionError(
+                        f"{self._config.source}: partition: needs the right to list Leases in {namespace}, which show "
+                        "the partitions of other schedulers: grant it as the Role fluence of deploy/fluence.yaml does "
+                        f"({error})"
+                    ) from error
+                _log.warning("retrying a failed request", request="list of Lease", after=_PAUSE, why=str(error))
+            await self._sleep(_PAUSE)
+            refused += _PAUSE
 
     def _overlaps(self, own: Claims, other: Claims, whose: str) -> Iterator[str]:
         if own.node_selector is None:

@@ -142,7 +142,7 @@ class Runtime:
         self._report(about, reason, note)
 
     async def claim(self, plugin: str, names: Mapping[str, Collection[str]]) -> None:
-        """Replace the plugin's `exclusive_names`.
+        """Replace the plugin's `exclusive_names`. Other schedulers see new names before this returns.
 
         Raises FluenceError, and changes nothing, if another scheduler of a partitioned cluster has one of the names.
         """

@@ -83,6 +83,11 @@ class Leadership:
         """The leader last seen; empty if there was none."""
         return self._elector.holder if self._elector is not None else ""
 
+    async def renew(self) -> None:
+        """Write the present annotations now. Raises NotLeading if the lease is lost, ClusterError."""
+        if self._elector is not None:
+            await self._elector.renew()
+
     def problems(self) -> Mapping[str, str | None]:
         """The checks of /readyz. A replica is ready if it leads, or could take over."""
         if self.leading:

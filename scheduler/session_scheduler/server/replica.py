@@ -19,7 +19,7 @@ from session_scheduler.base.signals import background, first_of, stop_on_signals
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.builtin.extenders import Extenders
 from session_scheduler.cluster.dynamic_client import KubeApi
-from session_scheduler.cluster.errors import ClusterError
+from session_scheduler.cluster.errors import ClusterError, NotLeading
 from session_scheduler.cluster.extender_client import ExtenderClient
 from session_scheduler.cluster.full_objects import ApiObjects
 from session_scheduler.cluster.kubernetes import KubernetesCluster
@@ -109,7 +109,7 @@ class Replica:
         self.metrics = metrics = Metrics(
             metadata.version("fluence-scheduler"), kube_scheduler=config.kube_scheduler_metrics
         )
-        self._claims = PartitionClaims(config)
+        self._claims = PartitionClaims(config, lambda: self._leadership.renew())
         self._leadership = Leadership(config.leader_election, clock=clock, renewal_failed=metrics.renewal_failures.add,
                                       annotations=lambda: self._claims.annotations)  # fmt: skip
         self._answers = answers
@@ -187,7 +187,7 @@ class Replica:
         self.metrics.follow_profiles(self._profiles, lambda: scheduler.in_session)
         queues = QueueStatusWriter(cluster, scheduler.cache, clock=self._clock, in_session=lambda: scheduler.in_session)
         self._claim_names()  # a file may have changed while the replica stood by
-        await first_of(self._check_claims(cluster), stop.wait(), beside=keeping)
+        await first_of(self._confirm_claims(cluster), stop.wait(), beside=keeping)
         async with background(parts.recorder.run(), queues.run()) as reporting, AsyncExitStack() as ends:
             if parts.extenders is not None:
                 ends.push_async_callback(parts.extenders.close)
@@ -218,13 +218,15 @@ class Replica:
         for plugin, by_kind in found.items():
             self._claims.put(plugin, by_kind)
 
-    async def _check_claims(self, cluster: KubernetesCluster) -> None:
+    async def _confirm_claims(self, cluster: KubernetesCluster) -> None:
         """Raise PartitionError if another scheduler serves the same. Retries while the API server does not answer."""
         while True:
             try:
-                await self._claims.check(cluster)
+                await self._claims.confirm(cluster)
+            except NotLeading:
+                raise
             except ClusterError as error:
-                _log.warning("cannot read the partitions of other schedulers", why=str(error))
+                _log.warning("cannot compare the partition with those of other schedulers", why=str(error))
                 await asyncio.sleep(self._config.leader_election.retry_seconds)
             else:
                 return
@@ -248,6 +250,7 @@ class Replica:
                 await scheduler.recover()
             else:
                 await scheduler.start(objects)
+        self._claim_names()  # pods may hold what is in no file any more
         self.metrics.exposition()  # collects plugins' metrics, which a scrape during a session cannot
         self._recovered = True
         _log.info("the cache is synced", objects=len(objects), groups=len(scheduler.cache.groups))

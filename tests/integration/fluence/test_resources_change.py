@@ -303,3 +303,50 @@ def test_a_replica_that_stood_by_reads_the_file_again_before_it_recovers(tmp_pat
     assert set(plugin.offered()) == {"fluxion.flux-framework.org/qpu"}
     plugin.recover([])
     assert set(plugin.offered()) == {"fluxion.flux-framework.org/annealer"}
+
+
+# ---------------------------------------------------------------------- names of this scheduler alone
+
+
+def named(world: World) -> set[str]:
+    return set(world.plugin.exclusive_names()["resource"])
+
+
+async def test_a_removed_resource_stays_this_schedulers_while_a_pod_holds_it(world: World) -> None:
+    await start(world, TWO, *(pod(name, device("qpu")) for name in "pq"))
+    (holder,) = (name for name, held in shares(world).items() if "/cluster/a" in held)
+    assert named(world) == {"a", "b"}
+    set_resources(world, "resources: [{type: qpu, name: b}]")
+    assert named(world) == {"a", "b"}
+    (world._folder / "resources.yaml").write_text("resources: [{type: qpu, name: b}]")
+    await world.restarted()
+    assert named(world) == {"a", "b"}
+    await world.scheduler.event_handlers.apply("DELETED", await world.live_pod(holder))
+    assert named(world) == {"b"}
+
+
+async def test_a_removed_resource_is_named_as_its_file_did(world: World) -> None:
+    """The vertices have numbers; resources of nodes, and those inside that had no name, are not named."""
+    trees = ("{type: farm, name: f, with: [{type: qpu, name: inside}, {type: qubit}]}, {type: fpga, count: 2}, "
+             "{type: fpga, name: local, parent: n1}")  # fmt: skip
+    await start(world, f"resources: [{trees}]", pod("p", device("qpu") | device("qubit")),
+                *(pod(f"p{number}", device("fpga")) for number in range(3)))  # fmt: skip
+    assert len(shares(world)) == 4
+    assert named(world) == {"f", "inside", "fpga"}
+    set_resources(world, "")
+    assert named(world) == {"f", "inside", "fpga", "fpga0", "fpga1"}
+    set_resources(world, f"resources: [{trees}]")
+    assert named(world) == {"f", "inside", "fpga"}
+
+
+def test_a_replica_that_has_named_its_resources_recovers_with_these(tmp_path: Path) -> None:
+    """No check has seen those that the file has by then."""
+    file = tmp_path / "resources.yaml"
+    file.write_text("resources: [{type: qpu, name: aurora}]")
+    plugin = FluencePlugin(FluenceArguments(resources=str(file)))
+    plugin.on_nodes_changed([])
+    file.write_text("resources: [{type: qpu, name: borealis}]")
+    assert plugin.exclusive_names() == {"resource": {"borealis"}}
+    file.write_text("resources: [{type: qpu, name: canopus}]")
+    plugin.recover([])
+    assert plugin.exclusive_names() == {"resource": {"borealis"}}

@@ -1,10 +1,10 @@
-"""The task that follows the resources file: it applies each change between two sessions."""
+"""The task that follows the resources file: it claims and applies each change between two sessions."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING
@@ -27,9 +27,19 @@ class ResourcesReload:
     `apply` raises FluenceError for an invalid one, and changes nothing then.
     """
 
-    def __init__(self, file: ResourcesFile | None, apply: Callable[[ResourcesConfig], None]) -> None:
+    def __init__(
+        self,
+        file: ResourcesFile | None,
+        apply: Callable[[ResourcesConfig], None],
+        in_use: Callable[[], Collection[str]] = frozenset,
+    ) -> None:
+        """`in_use` returns the names that only this scheduler may have now."""
         self._file = file
         self._apply = apply
+        self._in_use = in_use
+        self._claimed: set[str] = set()
+        self._unapplied = 0
+        """The number of claimed changes that are not applied yet."""
         self.usable = True
         """Whether the present content of the file is applied."""
         self.changes = 0
@@ -57,7 +67,13 @@ class ResourcesReload:
         """A context that follows the file for the plugin of that name; None without a file."""
         if self._file is None:
             return None
-        changes = partial(self._file.changes, self._failed, sleep=sleep)
+
+        async def look(seconds: float) -> None:
+            await sleep(seconds)
+            await self._claim_in_use(runtime, plugin)
+
+        self._claimed = {*self._in_use()}
+        changes = partial(self._file.changes, self._failed, sleep=look)
         return alongside(self._follow(self._file, changes, runtime, plugin))
 
     async def _follow(
@@ -68,7 +84,7 @@ class ResourcesReload:
             try:
                 async for config in changes():
                     try:
-                        await runtime.claim(plugin, {"resource": exclusive_names(config)})
+                        await self._claim(runtime, plugin, exclusive_names(config).union(self._in_use(), self._claimed))
                     except FluenceError as error:  # another scheduler has one of them: retry
                         if str(error) != refused:
                             log.warning("the resources stay as they were: %s", error)
@@ -76,13 +92,34 @@ class ResourcesReload:
                         file.forget()
                     else:
                         refused = ""
-                        runtime.change(plugin, partial(self._apply_config, config))
+                        self._unapplied += 1
+                        runtime.change(plugin, partial(self._apply_claimed, config))
             except Exception:  # a bug: the next change of the file is read again
                 self.usable = False
                 log.exception("the resources stay as they were: an unexpected error")
 
+    async def _claim_in_use(self, runtime: Runtime, plugin: str) -> None:
+        """Claim what is in use now. Other names are released: they were claimed for a change that failed, or the last
+        pod that held them has ended.
+        """
+        names = {*self._in_use()}
+        if self._unapplied or names == self._claimed:
+            return
+        try:
+            await self._claim(runtime, plugin, names)
+        except FluenceError as error:
+            log.warning("cannot claim the resources that pods hold: %s", error)
+
+    async def _claim(self, runtime: Runtime, plugin: str, names: set[str]) -> None:
+        await runtime.claim(plugin, {"resource": names})
+        self._claimed = names
+
     def _failed(self, _: FluenceError) -> None:
         self.usable = False
+
+    def _apply_claimed(self, config: ResourcesConfig) -> None:
+        self._unapplied -= 1
+        self._apply_config(config)
 
     def _apply_config(self, config: ResourcesConfig) -> None:
         try:

@@ -6,9 +6,15 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from session_scheduler.cluster.errors import Forbidden
+from session_scheduler.cluster.errors import Forbidden, Unavailable
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.cluster.partition_claims import ANNOTATION, PartitionClaims, PartitionError, are_disjoint
+from session_scheduler.cluster.partition_claims import (
+    ANNOTATION,
+    REFUSED_SECONDS,
+    PartitionClaims,
+    PartitionError,
+    are_disjoint,
+)
 from session_scheduler.config.settings import SchedulerConfig, parse_config
 from session_scheduler.model.objects import Lease, LeaseSpec, ObjectMeta
 
@@ -120,17 +126,36 @@ async def test_fields_of_a_later_version_are_ignored() -> None:
 
 
 class Refusing(MemoryCluster):
+    refuses = True
+
     async def list(self, kind, **options):
-        raise Forbidden("leases is forbidden")
+        if self.refuses:
+            raise Forbidden("leases is forbidden")
+        return await super().list(kind, **options)
 
 
 async def test_a_partition_needs_the_right_to_list_leases() -> None:
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
     with pytest.raises(PartitionError) as refused:
-        await PartitionClaims(config(MINE)).check(Refusing())
+        await PartitionClaims(config(MINE), sleep=sleep).check(Refusing())
+    assert sum(waits) == REFUSED_SECONDS
     assert refused.value.messages == (
         "f.yaml: partition: needs the right to list Leases in kube-system, which show the partitions of other "
         "schedulers: grant it as the Role fluence of deploy/fluence.yaml does (leases is forbidden)",
     )
+
+
+async def test_an_api_server_that_does_not_know_its_rules_yet_is_asked_again() -> None:
+    cluster = Refusing()
+
+    async def sleep(_: float) -> None:
+        cluster.refuses = False
+
+    await PartitionClaims(config(MINE), sleep=sleep).check(cluster)
 
 
 async def test_a_scheduler_of_the_whole_cluster_starts_without_the_right_and_logs_that() -> None:
@@ -151,6 +176,36 @@ async def test_changed_names_are_claimed_if_no_other_scheduler_has_them() -> Non
     assert claims.own.plugins == {"plugin fluence: resource": ("ibm-0",)}
     await claims.claim(cluster, "fluence", {"resource": ["ibm-2"]})
     assert claims.own.plugins == {"plugin fluence: resource": ("ibm-2",)}
+
+
+async def test_new_names_are_on_the_lease_before_the_others_are_read_and_fewer_names_need_neither() -> None:
+    """So of two schedulers that claim a name at once, one sees the other."""
+    shown: list[str] = []
+
+    class Cluster(MemoryCluster):
+        async def list(self, kind, **options):
+            shown.append("list")
+            return await super().list(kind, **options)
+
+    async def write() -> None:
+        shown.append(",".join(claims.own.plugins["plugin fluence: resource"]))
+
+    claims = PartitionClaims(config(MINE), write)
+    await claims.claim(Cluster(), "fluence", {"resource": ["ibm-1", "ibm-2"]})
+    assert shown == ["ibm-1,ibm-2", "list"]
+    await claims.claim(Cluster(), "fluence", {"resource": ["ibm-2"]})
+    assert shown == ["ibm-1,ibm-2", "list"]
+    assert claims.own.plugins == {"plugin fluence: resource": ("ibm-2",)}
+
+
+async def test_names_that_cannot_be_written_are_not_claimed() -> None:
+    async def write() -> None:
+        raise Unavailable("no answer")
+
+    claims = PartitionClaims(config(MINE), write)
+    with pytest.raises(Unavailable):
+        await claims.claim(MemoryCluster(), "fluence", {"resource": ["ibm-1"]})
+    assert claims.own.plugins == {}
 
 
 async def test_too_many_names_are_an_error_with_the_remedy() -> None:

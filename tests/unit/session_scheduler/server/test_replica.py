@@ -20,7 +20,7 @@ from session_scheduler.base.clock import StoppedClock
 from session_scheduler.binding.binder import LEADER_ANNOTATION
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster import leader_election
-from session_scheduler.cluster.errors import NotLeading
+from session_scheduler.cluster.errors import NotLeading, Unavailable
 from session_scheduler.cluster.partition_claims import ANNOTATION, PartitionClaims, PartitionError
 from session_scheduler.config.partition import PartitionConfig
 from session_scheduler.config.settings import LeaderElection, Profile, SchedulerConfig, Serving
@@ -49,6 +49,9 @@ class Slow:
         self.go, self.waiting = asyncio.Event(), asyncio.Event()
         self.go.set()
         self.served = []
+        self.names: dict[str, set[str]] = {}
+        self.recovered_names: dict[str, set[str]] = {}
+        """Its exclusive names until it recovers, and then."""
         self.called = []
         """The calls that rebuild its state, in order."""
 
@@ -59,6 +62,11 @@ class Slow:
     @hookimpl
     def recover(self, holdings):
         self.called.append(("recover", [holding.task.name for holding in holdings]))
+        self.names = self.recovered_names
+
+    @hookimpl
+    def exclusive_names(self):
+        return self.names
 
     @hookimpl
     async def prebind(self, binding):
@@ -466,6 +474,24 @@ async def test_a_leader_waits_until_it_can_read_the_other_partitions():
         await world.until(lambda: world.ready == LEADING)
 
 
+async def test_what_plugins_name_when_it_leads_and_when_they_have_recovered_is_on_the_lease():
+    world = World(partition=PARTITION)
+    world.cluster.give_lease_to("another")
+    world.cluster.lists.clear()
+
+    def shown():
+        return world.cluster.lease.metadata.annotations.get(ANNOTATION, "")
+
+    async with world.running():
+        await world.until(lambda: world.replica._leadership.holder == "another")
+        world.slow.names, world.slow.recovered_names = {"resource": {"ibm-1"}}, {"resource": {"ibm-1", "ibm-held"}}
+        world.cluster.give_lease_to(None)
+        await world.until(lambda: world.cluster.holder == identity(world) and "ibm-1" in shown())
+        assert "ibm-held" not in shown()
+        world.cluster.lists.set()
+        await world.until(lambda: "ibm-held" in shown())
+
+
 async def test_what_plugins_claim_is_on_the_lease_and_changes_with_them():
     world = World(partition=PARTITION)
     other = PartitionClaims(SchedulerConfig(partition=PartitionConfig(node_selector={"pool": "b"}),
@@ -477,6 +503,10 @@ async def test_what_plugins_claim_is_on_the_lease_and_changes_with_them():
         await world.until(lambda: world.slow.served)
         with pytest.raises(PartitionError, match="plugin slow: resource 'ibm-1' belongs to the scheduler with Lease"):
             await world.slow.runtime.claim("slow", {"resource": ["ibm-1"]})
-        await world.slow.runtime.claim("slow", {"resource": ["ibm-2"]})
-        world.clock.advance(2)
-        await world.until(lambda: "ibm-2" in world.cluster.lease.metadata.annotations[ANNOTATION])
+        world.cluster.renewals_fail = True  # those in between
+        with pytest.raises(Unavailable):
+            await world.slow.runtime.claim("slow", {"resource": ["ibm-2"]})
+        world.cluster.renewals_fail = False
+        await world.slow.runtime.claim("slow", {"resource": ["ibm-3"]})
+        assert "ibm-3" in world.cluster.lease.metadata.annotations[ANNOTATION]
+        assert "ibm-2" not in world.cluster.lease.metadata.annotations[ANNOTATION]

@@ -29,7 +29,8 @@ class Followed:
         self.path.write_text(text)
         self.applied: list[list[str]] = []
         self.asked: list[tuple[str, Callable[[], None]]] = []
-        self.reload = ResourcesReload(ResourcesFile(str(self.path)), self.apply)
+        self.in_use = {"qpu"}
+        self.reload = ResourcesReload(ResourcesFile(str(self.path)), self.apply, lambda: self.in_use)
         self.reload.load()
 
     def apply(self, config: ResourcesConfig) -> None:
@@ -37,6 +38,7 @@ class Followed:
         if "bad" in types:
             raise GraphError("two vertices have this path")
         self.applied.append(types)
+        self.in_use = set(types)
 
     def rewrite(self, text: str) -> None:
         new = self.path.with_suffix(".new")
@@ -46,9 +48,14 @@ class Followed:
     def measured(self) -> dict[str, float]:
         return {family.name: family.samples[0].value for family in reload_metrics(self.reload)}
 
-    async def looked(self, *texts: str, claim: Claim | None = None) -> None:
-        """Follow while the file comes to hold these texts, one look each."""
+    async def looked(self, *texts: str, claim: Claim | None = None, at_once: bool = False) -> None:
+        """Follow while the file comes to hold these texts, one look each. With `at_once` changes need no later turn."""
         rest = list(texts)
+
+        def change(plugin: str, work: Callable[[], None]) -> None:
+            self.asked.append((plugin, work))
+            if at_once:
+                work()
 
         async def sleep(_seconds: float) -> None:
             if not rest:
@@ -58,8 +65,7 @@ class Followed:
                 self.rewrite(text)
 
         done = asyncio.Event()
-        runtime = Runtime(lambda *_: None, lambda: True, None, lambda plugin, work: self.asked.append((plugin, work)),
-                          claim=claim)  # fmt: skip
+        runtime = Runtime(lambda *_: None, lambda: True, None, change, claim=claim)
         context = self.reload.serve(runtime, "fluence", sleep=sleep)
         assert context is not None
         async with asyncio.timeout(5), context:
@@ -98,13 +104,31 @@ async def test_a_resource_of_another_scheduler_is_refused_until_that_one_gives_i
             raise FluenceError("resource 'fpga' belongs to another")
 
     await followed.looked(FPGA, "", claim=claim)
-    assert (claimed, followed.asked) == ([("fluence", {"resource": {"fpga"}})] * 2, [])
+    assert (claimed, followed.asked) == ([("fluence", {"resource": {"fpga", "qpu"}})] * 2, [])
     assert followed.measured() == {"fluence_resources_last_load_successful": 0, "fluence_resources_changes": 0}
     assert caplog.messages == ["the resources stay as they were: resource 'fpga' belongs to another"]
     await followed.looked("", claim=claim)
     followed.asked[0][1]()
     assert followed.applied == [["fpga"]]
     assert followed.measured() == {"fluence_resources_last_load_successful": 1, "fluence_resources_changes": 1}
+
+
+async def test_a_change_claims_old_and_new_resources_until_it_is_applied_or_has_failed(tmp_path: Path) -> None:
+    followed, claimed = Followed(tmp_path), []
+
+    async def claim(_: str, names: Mapping[str, Collection[str]]) -> None:
+        claimed.append(set(names["resource"]))
+
+    await followed.looked("resources: [{type: bad}]", "", FPGA, claim=claim)
+    assert claimed == [{"qpu", "bad"}, {"qpu", "bad", "fpga"}]
+    for _, work in followed.asked:
+        work()
+    claimed.clear()
+    await followed.looked("resources: [{type: bad, name: x}]", "", "", claim=claim, at_once=True)
+    assert claimed == [{"fpga", "x"}, {"fpga"}]
+    claimed.clear()
+    await followed.looked(QPU, "", "", claim=claim, at_once=True)
+    assert claimed == [{"fpga", "qpu"}, {"qpu"}]
 
 
 async def test_a_file_that_does_not_go_with_the_cluster_is_told_and_changes_nothing(tmp_path: Path) -> None:
