@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -200,6 +199,19 @@ def _holds(plane: ControlPlane) -> bool:
 # ---------------------------------------------------------------------- nodes that move
 
 
+def pass_lists(plane: ControlPlane, number: int) -> None:
+    """Wait until the schedulers have listed pods this often: for comparisons, and for joining nodes."""
+
+    def listed() -> float:
+        lines = plane.request("GET", "/metrics")[1].splitlines()
+        parts = 'resource="pods"', 'scope="cluster"', 'verb="LIST"'
+        return sum(float(line.rpartition(" ")[2]) for line in lines
+                   if line.startswith("apiserver_request_total{") and all(part in line for part in parts))  # fmt: skip
+
+    wanted = listed() + number
+    until("lists of pods", lambda: listed() >= wanted)
+
+
 def test_a_node_that_moves_keeps_its_pods_and_is_filled_by_the_other_scheduler(world: World) -> None:
     world.gang("a-gang", "fluence-a", 3, "5")
     until("the gang", lambda: len(world.places()) == 3)
@@ -210,7 +222,7 @@ def test_a_node_that_moves_keeps_its_pods_and_is_filled_by_the_other_scheduler(w
     pass_marker(world.plane, world.namespace, "fluence-b", "0/4 nodes are available: 4 Insufficient cpu")
     places = world.places()
     assert {places[f"a-gang-{number}"] for number in range(3)} == {"a1", "a2", "a3"}
-    time.sleep(3)  # longer than a comparison: the gang's scheduler still knows its member on a2
+    pass_lists(world.plane, 8)  # the gang's scheduler still knows its member on a2
     assert world.places() == places
     check(world.plane)
 
@@ -223,7 +235,7 @@ def test_nodes_that_move_under_load_are_never_booked_twice(world: World) -> None
                 world.pod(f"{pool}-{round_}-{number}", f"fluence-{pool}")
         for node in ("a2", "b2"):
             label(world.plane, node, "ab"[(round_ + (node == "b2")) % 2])
-        time.sleep(1.5)
+        pass_lists(world.plane, 2)
         check(world.plane, at_rest=False)
         if round_ == 2:
             label(world.plane, "a3", "b")

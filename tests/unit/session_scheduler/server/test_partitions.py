@@ -1,4 +1,8 @@
-"""Two replicas of two partitions over one cluster in memory: they never book a node twice, even if it moves."""
+"""Two replicas of two partitions over one cluster in memory: they never book a node twice, even if it moves.
+
+Joining nodes wait for a number of turns of the event loop, and moves are apart by numbers of turns. So the speed of
+the machine does not matter.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +11,19 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
 from msgspec.structs import replace
 
 from session_scheduler.base.clock import StoppedClock
 from session_scheduler.builtin import BUILTIN
-from session_scheduler.cluster import partition
+from session_scheduler.cluster.partition import Partition
 from session_scheduler.config.partition import PartitionConfig
 from session_scheduler.config.settings import LeaderElection, Profile, SchedulerConfig, Serving
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.registry.validation import hook_calls
+from session_scheduler.server import replica as replica_module
 from session_scheduler.server.replica import Replica
 from session_scheduler.testing import node, pod
 
@@ -25,6 +31,8 @@ from ..sdk.leading_cluster import Cluster, live
 
 CPUS = 4
 PATIENCE = 20.0
+JOIN_TURNS = 200
+"""Far more than a Binding in memory takes."""
 
 
 def replica(pool: str, clock: StoppedClock) -> Replica:
@@ -72,13 +80,23 @@ class World:
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE):
             while not holds():
-                await asyncio.sleep(0.002)
-                assert all(count <= CPUS for count in self.used().values()), self.used()
+                await self.turns(10)
+                await asyncio.sleep(0.001)
+
+    async def turns(self, number: int) -> None:
+        for _ in range(number):
+            await asyncio.sleep(0)
+            assert all(count <= CPUS for count in self.used().values()), self.used()
+
+
+async def wait_turns(_: float) -> None:
+    for _turn in range(JOIN_TURNS):
+        await asyncio.sleep(0)
 
 
 @pytest.fixture(autouse=True)
-def settled_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition, "SETTLE_SECONDS", 0.05)
+def settling_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_module, "Partition", partial(Partition, sleep=wait_turns))
 
 
 async def test_each_replica_fills_its_nodes() -> None:
@@ -95,13 +113,15 @@ async def test_each_replica_fills_its_nodes() -> None:
 async def test_nodes_that_move_are_never_booked_twice(seed: int) -> None:
     chance = random.Random(seed)
     world = World()
+    bound = set()
     async with world.running():
-        for _ in range(12):
+        await world.until(lambda: world.cluster.asked_to_list.is_set())
+        for _ in range(40):
             world.label(chance.choice(["a1", "a2", "b1", "b2"]), chance.choice("ab"))
-            world.add(chance.choice("ab"), chance.randrange(3))
-            for _ in range(chance.randrange(20)):
-                await asyncio.sleep(0.001)
-                assert all(count <= CPUS for count in world.used().values())
+            world.add(chance.choice("ab"), chance.randrange(2))
+            await world.turns(chance.choice([0, 5, JOIN_TURNS // 2, 2 * JOIN_TURNS]))
+            bound.add(world.used().total())
+        assert len(bound) > 3  # pods were bound between the moves
         world.label("a1", "a")
         world.label("b1", "b")
         world.add("a", 4 * CPUS)
