@@ -103,7 +103,8 @@ async def test_a_client_certificate_without_its_key_is_an_error(tmp_path: Path) 
 async def test_certificates_in_base64_may_contain_line_breaks(tmp_path: Path) -> None:
     ca = base64.encodebytes(certificates.make(["one.example"], datetime.now(UTC)).authorities).decode()
     assert ca.count("\n") > 1
-    access = await load_access(kubeconfig(tmp_path / "config", **{"certificate-authority-data": ca}), None)
+    cluster: dict[str, Any] = {"certificate-authority-data": ca}
+    access = await load_access(kubeconfig(tmp_path / "config", **cluster), None)
     assert isinstance(access.tls, ssl.SSLContext)
     assert len(access.tls.get_ca_certs()) == 1
 
