@@ -8,7 +8,7 @@ groups, such as preempt and reclaim, use the same order and statements.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter, itemgetter
 from typing import Any, Final
@@ -36,7 +36,7 @@ FindVictims = Callable[[Session, Group, PlacementResult], list[Preemption]]
 def allocate(session: Session) -> Iterator[Decision | None]:
     """Attempt each group. Yields its decision, or None if nothing was placed: `session.outcomes` has the reasons.
 
-    As with all actions, the engine stops after a group when the cycle's time is over.
+    As with all actions, the engine stops after a group when the action's time is over.
     """
     retried = session.snapshot.retried
     groups = list(session.snapshot.due)
@@ -256,8 +256,17 @@ def revisit(
 ) -> Iterator[Decision | None]:
     """Find victims for each rejected group whose result is `wanted`, in order. Yields the decisions to evict."""
     refused = [group for group, result in session.outcomes.items() if result.refused and wanted(result)]
-    for group in ordered(session, refused):
+    for group in revisited(session, refused):
         yield None if group is None else _revisit_group(session, group, session.outcomes[group], find_victims)
+
+
+def revisited(session: Session, groups: Collection[Group]) -> Iterator[Group | None]:
+    """As `ordered`, for rejected groups. The session counts those for which there is no time."""
+    session.not_revisited.update(groups)
+    for group in ordered(session, groups):
+        if group is not None:
+            session.not_revisited[group] -= 1
+        yield group
 
 
 def waits_for_nodes(session: Session, result: PlacementResult) -> bool:

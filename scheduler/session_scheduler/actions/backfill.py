@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from session_scheduler.actions.allocate import attempt_statement, ordered
+from session_scheduler.actions.allocate import attempt_statement, revisited
 from session_scheduler.actions.placing import place_group
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import Decision, PlacementResult
@@ -24,7 +24,7 @@ def backfill(session: Session) -> Iterator[Decision | None]:
         return
     latest = max(starts.values()) - session.wall
     refused = [group for group, result in session.outcomes.items() if _ends_within(result, latest)]
-    for group in ordered(session, refused):
+    for group in revisited(session, refused):
         yield None if group is None else _fill(session, group)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from session_scheduler.actions.allocate import attempt_statement, ordered, waits_for_nodes
+from session_scheduler.actions.allocate import attempt_statement, revisited, waits_for_nodes
 from session_scheduler.actions.moving import Moving, moves_together
 from session_scheduler.actions.node_sets import NotFitting, node_sets
 from session_scheduler.actions.placing import required_first
@@ -39,7 +39,7 @@ def consolidate(session: Session) -> Iterator[Decision | None]:
     if not refused:
         return
     moves, consolidation = session.snapshot.cache.moves, _Consolidation(session)
-    for group in ordered(session, refused):
+    for group in revisited(session, refused):
         if group is not None and moves.in_flight(session.now):
             moves.hold_up(group.key)
         else:

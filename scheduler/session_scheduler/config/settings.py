@@ -209,7 +209,7 @@ class Serving(Strict):
 class SchedulerConfig(Strict):
     """The whole configuration. Times are in seconds.
 
-    seed: breaks ties between nodes with equal scores. cycle_seconds: a cycle starts no new group after this long.
+    seed: breaks ties between nodes with equal scores. cycle_seconds: an action starts no new group after this long.
     hook_seconds: the time-out of a plugin's hook, unless the plugin declares another. placement_retries: how often
     one group's placement starts over. bindings_in_flight: concurrent binds. gang_bind_timeout_seconds: a gang that is
     partly bound for this long is evicted. reservations: how many gangs the action backfill reserves nodes for.

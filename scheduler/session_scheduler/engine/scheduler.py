@@ -52,7 +52,7 @@ from session_scheduler.model.storage import STORAGE_KINDS
 from session_scheduler.state.cache import Cache, schedulers_of
 from session_scheduler.state.configured_queues import of_config
 from session_scheduler.state.rejections import LOWEST, Place
-from session_scheduler.state.scheduling_queue import GANG_SCHEDULING, SchedulingQueue, Wants
+from session_scheduler.state.scheduling_queue import GANG_SCHEDULING, SchedulingQueue, Wants, lacks_pods
 from session_scheduler.state.tables import ObjectTables
 
 OPTIONAL_KINDS: tuple[type[KubeObject], ...] = (
@@ -88,8 +88,8 @@ class Scheduler:
         self.clock = clock
         self.in_session = False
         """Whether a session is open: then its plugins' state is not consistent."""
-        self._cycle_ends = math.inf
-        """The deadline of the current or last cycle."""
+        self._action_ends = math.inf
+        """The deadline of the current or last action."""
         self.stopping = False
         """Whether sessions must not start another group."""
         self.left_over = False
@@ -260,7 +260,7 @@ class Scheduler:
                 if retried is not None:
                     self.queue.fitted(name, retried.fitting)
                 self.left_over |= self.queue.has_freed(name)
-            if not self.cache.split_classes() or session is None or self._is_cycle_over():
+            if not self.cache.split_classes() or session is None or self._is_action_over():
                 return
             due = tuple(group for group in due
                         if group not in session.outcomes and not self.in_flight.concerns(group.key))  # fmt: skip
@@ -276,7 +276,7 @@ class Scheduler:
         for group in due:
             group.attempted = now
         try:
-            session = self.sessions.open(calls, due, stale, self._is_cycle_over, retried)
+            session = self.sessions.open(calls, due, stale, self._is_action_over, retried)
         except PluginError as error:
             self.completion.plugin_failed(due, error)
             return None
@@ -286,9 +286,10 @@ class Scheduler:
                 await self._run_actions(session, calls)
         finally:
             self.in_session = False
-            self.left_over |= len(session.outcomes) < len(due) and session.expired()
+            left = len(session.outcomes) < len(due) or any(session.not_revisited.values())
+            self.left_over |= session.cut_short and left
             self.sessions.close(session)
-            self.completion.record(session.outcomes, session.evaluator.wants)
+            self.completion.record(session.outcomes, partial(_wanted, session))
             self.preemption.tried(session.outcomes)
             session.forget()
             self._release_nominations()
@@ -297,12 +298,18 @@ class Scheduler:
         return session
 
     async def _run_actions(self, session: Session, calls: HookCalls) -> None:
-        """Run the actions, and carry out each decision. Starts no new group after the cycle's deadline."""
-        self._cycle_ends = self.clock.now() + self.config.cycle_seconds
+        """Run the actions, and carry out each decision. An action starts no new group after its deadline.
+
+        Each action has the same time, so that groups which `allocate` rejects slowly reach the actions that revisit
+        them.
+        """
         decided = tried = 0
         for action in self.config.actions:
-            if session.expired():
+            if self._is_interrupted():
+                session.cut_short = True
+                session.not_revisited.update(group for group, result in session.outcomes.items() if result.refused)
                 return
+            self._action_ends = self.clock.now() + self.config.cycle_seconds
             for decision in ACTIONS[action](session):
                 if decision is not None:
                     self._carry_out(decision, session, calls)
@@ -312,10 +319,15 @@ class Scheduler:
                     decided, tried = 0, long
                     await asyncio.sleep(0)
                 if session.expired():
-                    return
+                    session.cut_short = True
+                    break
 
-    def _is_cycle_over(self) -> bool:
-        return self.stopping or self.clock.now() > self._cycle_ends or self.cache.classes.reads.any_new
+    def _is_action_over(self) -> bool:
+        return self.clock.now() > self._action_ends or self._is_interrupted()
+
+    def _is_interrupted(self) -> bool:
+        """Whether the session must end: the scheduler stops, or classes must be split first."""
+        return self.stopping or self.cache.classes.reads.any_new
 
     def _carry_out(self, decision: Decision, session: Session, calls: HookCalls) -> None:
         """Start the binds, evictions and nominations of a decision."""
@@ -403,6 +415,13 @@ def _session_options(config: SchedulerConfig, evaluation: str) -> SessionOptions
         moves_gangs=config.consolidation.move_gangs,
         rest_seconds=config.consolidation.rest_seconds,
     )
+
+
+def _wanted(session: Session, outcome: PlacementResult) -> Wants | None:
+    """The plugins that rejected each class of a group; empty if the scheduler retries the group whatever happens."""
+    wants = session.evaluator.wants(outcome)
+    again = session.not_revisited[outcome.group] > 0 and wants and not lacks_pods(wants)
+    return frozenset() if again else wants
 
 
 def _wants_other_pods(outcome: PlacementResult) -> Wants:

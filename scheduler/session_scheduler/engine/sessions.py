@@ -32,7 +32,7 @@ class Sessions:
     ) -> Session:
         """A session over these groups, with each plugin's facts. Raises PluginError.
 
-        The session starts no further group once `expired` returns True.
+        An action starts no further group once `expired` returns True.
         """
         facts = {call.plugin: call() for call in calls.functions("facts")}
         self.refresh_offered(calls)

@@ -7,6 +7,7 @@ statements), `nominated` handles nominated pods, and `trials` caches the results
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -73,7 +74,7 @@ class Session(Callbacks):
         options: SessionOptions = SessionOptions(),
         expired: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`expired` returns whether the cycle's time is over: then no further group is tried."""
+        """`expired` returns whether the time of the action is over: then it tries no further group."""
         cache, wall = snapshot.cache, snapshot.wall
         super().__init__(cache.table, calls)
         self.snapshot = snapshot
@@ -102,6 +103,10 @@ class Session(Callbacks):
         self.narrow_preemption: Narrow | None = None
         """The core's: extenders choose among the nodes where victims were found for a single task."""
         self.outcomes: dict[Group, PlacementResult] = {}
+        self.cut_short = False
+        """Whether an action had no time for all its groups."""
+        self.not_revisited: Counter[Group] = Counter()
+        """How many actions are still to revisit each rejected group."""
         self.errors: list[BaseException] = []
         """Unexpected errors, each of one group: raised when everything is complete."""
         self.trials_made = 0

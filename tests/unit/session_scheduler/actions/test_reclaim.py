@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from session_scheduler import Scenario, Session
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.hookspecs import hookimpl
+from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.groups import Group, Task
 from session_scheduler.model.meta import LabelSelector
 from session_scheduler.model.objects import ObjectMeta, Pod
@@ -409,3 +411,61 @@ def test_the_share_of_an_unschedulable_pod_is_free_after_the_pod_is_deleted() ->
     cluster.delete(Pod, "huge")
     cluster.run()
     assert len(ending(cluster)) == 2
+
+
+class Slow:
+    """Each evaluation of a class and each search for victims takes this many seconds, from `start` on."""
+
+    name = "slow"
+
+    def __init__(self, evaluation: float = 0, search: float = 0) -> None:
+        self.evaluation = evaluation
+        self.search = search
+        self.clock: Any = None
+
+    @hookimpl
+    def prefilter(self) -> None:
+        self._advance(self.evaluation)
+
+    @hookimpl
+    def on_session_open(self, session: Session) -> None:
+        session.add_reclaim_validator(self._validated)
+
+    def _validated(self, _: Scenario) -> None:
+        self._advance(self.search)
+
+    def _advance(self, seconds: float) -> None:
+        if self.clock is not None:
+            self.clock.advance(seconds)
+
+
+@pytest.mark.parametrize("seconds", [{"evaluation": 0.6}, {"search": 0.6}, {"search": 2}])
+def test_groups_reclaim_even_if_the_time_of_an_action_ends(seconds: dict[str, float]) -> None:
+    queues = QueueConfig(name="a", deserved={"cpu": 4}), QueueConfig(name="b", deserved={"cpu": 4})
+    config = SchedulerConfig(bindings_in_flight=1_000, cycle_seconds=1, queues=queues)
+    cluster, slow = FakeCluster(config=config).nodes(2, cpu="4"), Slow(**seconds)
+    cluster.start(slow)
+    full_of("b", cluster)
+    slow.clock = cluster.clock
+    names = [f"a{number}" for number in range(4)]
+    cluster.add(of(name, "a") for name in names).run(cycles=6)
+    assert all(cluster.find(Pod, name).status.nominated_node_name for name in names)
+    assert not cluster.scheduler.left_over
+
+
+class Reads:
+    """Reads an annotation of each waiting pod, which no plugin has read before."""
+
+    name = "reads"
+
+    @hookimpl
+    def prepare(self, cls: TaskClass) -> None:
+        cls.pod.metadata.annotations.get(f"x.org/{cls.pod.spec.priority}")
+
+
+def test_a_group_reclaims_even_if_a_plugin_reads_a_new_field_of_another_pod() -> None:
+    cluster = cluster_of(*TWO)
+    cluster.start(Reads())
+    full_of("b", cluster)
+    cluster.add(of("a", "a"), of("other", "a", priority=-1)).run(cycles=3)
+    assert cluster.find(Pod, "a").status.nominated_node_name
