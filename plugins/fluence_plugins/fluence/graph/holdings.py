@@ -114,16 +114,6 @@ class Holdings:
         parts = [*self.shares.get(uid, {}).values(), *(part for _, part in self.missing.get(uid, ()))]
         return {host.name for part in parts for host in part.hosts}
 
-    @property
-    def holders(self) -> set[str]:
-        """The pods (uids) that hold something, or that have missing parts."""
-        return self.shares.keys() | self.missing.keys()
-
-    def devices_of(self, uid: str) -> set[str]:
-        """The paths of the devices of a pod, also of missing ones."""
-        parts = [*self.shares.get(uid, {}).values(), *(part for _, part in self.missing.get(uid, ()))]
-        return {device.path for part in parts for device in part.devices}
-
     def with_devices(self) -> frozenset[str]:
         """The pods (uids) that hold devices."""
         return frozenset(uid for uid, share in self.shares.items() if any(part.devices for part in share.values()))

@@ -28,7 +28,7 @@ class ResourceClaims:
         listed = exclusive_names(self._live.loaded.config)
         self._known |= listed
         self._kept = set()
-        for path in {path for uid in self._live.holdings.holders for path in self._unlisted(uid)}:
+        for path in self._unlisted():
             tree, *inside = names.without_places(path).split("/")
             if listed.isdisjoint(_possible_names(tree)):
                 self._kept |= _possible_names(tree)
@@ -39,14 +39,17 @@ class ResourceClaims:
         if self._kept:
             self.count()
 
-    def _unlisted(self, uid: str) -> Iterator[str]:
-        """The paths below the cluster of the devices that a pod holds and the graph does not have, outside of nodes."""
+    def _unlisted(self) -> Iterator[str]:
+        """The paths below the cluster of the devices that pods hold and the graph does not have, outside of nodes."""
         graph, holdings, root = self._live.graph, self._live.holdings, f"{self._live.graph.root.path}/"
-        nodes = self._live.loaded.hosts.keys() | holdings.hosts_of(uid)
-        for path in holdings.devices_of(uid):
-            below = path.removeprefix(root)
-            if path not in graph.virtual and not graph.same_device(path) and below.partition("/")[0] not in nodes:
-                yield below
+        for uid, parts in holdings.missing.items():
+            for path in {device.path for _, part in parts for device in part.devices}:
+                below = path.removeprefix(root)
+                tree = below.partition("/")[0]
+                if tree in self._live.loaded.hosts or tree in holdings.hosts_of(uid):
+                    continue
+                if path not in graph.virtual and not graph.same_device(path):
+                    yield below
 
 
 def _possible_names(vertex: str) -> set[str]:
