@@ -106,15 +106,15 @@ class Board:
         static = [one for one in self.evaluation.filters if one.scope is Scope.STATIC]
         of_node = [one for one in self.evaluation.filters if one.scope is Scope.NODE]
         found, count = shared.after(static)
-        self.results.add(found)
         self._static_mask, rest = found.mask, static[count:]
         if rest and not found.is_empty:
+            self.results.add(found)
             self._static_mask = found.mask.copy()
             self._run_filters(self._table.all_rows(), self._static_mask, Scope.STATIC, rest)
             self._node_mask, rest = self._static_mask.copy(), of_node
         else:
             found, count = shared.after([*static, *of_node])
-            self.results.add(found)
+            self.results.add(found)  # its chain has the static result
             self._node_mask, rest = found.mask.copy(), of_node[max(0, count - len(static)) :]
         self._run_filters(self._table.all_rows(), self._node_mask, Scope.NODE, rest)
 
