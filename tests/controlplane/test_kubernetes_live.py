@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fluence_plugins.slurm_bridge.names import JOBID_LABEL
 from session_scheduler.cluster.errors import Forbidden, TooManyRequests
 from session_scheduler.cluster.kube_access import load_access
 from session_scheduler.cluster.kube_requests import ApiClient
@@ -195,8 +196,8 @@ async def test_a_pods_labels_and_annotations_are_changed_without_the_right_to_pa
     cluster: KubernetesCluster, admin: KubernetesCluster, namespace: str
 ) -> None:
     pod = await admin.create(a_pod(namespace, "one"))
-    patched = await cluster.patch_metadata(pod, annotations={"a": "b"}, labels={"l": "x"})
-    assert (patched.metadata.annotations, patched.metadata.labels) == ({"a": "b"}, {"l": "x"})
+    patched = await cluster.patch_metadata(pod, annotations={"a": "b"}, labels={JOBID_LABEL: "7"})
+    assert (patched.metadata.annotations, patched.metadata.labels) == ({"a": "b"}, {JOBID_LABEL: "7"})
 
 
 async def test_a_disruption_budget_is_said_with_its_wait(
@@ -206,7 +207,7 @@ async def test_a_disruption_budget_is_said_with_its_wait(
                           "metadata": {"name": "budget", "namespace": namespace},
                           "spec": {"minAvailable": 1, "selector": {"matchLabels": {"kept": "yes"}}}})  # fmt: skip
     pod = await admin.create(a_pod(namespace, "one"))
-    pod = await cluster.patch_metadata(pod, labels={"kept": "yes"})
+    pod = await admin.patch_metadata(pod, labels={"kept": "yes"})
     await cluster.bind(namespace, "one", node="node", uid=pod.metadata.uid,
                        resource_version=pod.metadata.resource_version, annotations={})  # fmt: skip
     path = f"/api/v1/namespaces/{namespace}/pods/one/status"
