@@ -370,13 +370,13 @@ class PortSuite:
 
     async def test_a_condition_replaces_the_one_of_its_type_only(self, harness: Harness) -> None:
         pod = await harness.cluster.create(a_pod(harness, "one"))
-        other = PodCondition(type="example.com/other", status="True", last_transition_time="2026-01-01T00:00:00Z")
+        other = PodCondition(type="DisruptionTarget", status="True", last_transition_time="2026-01-01T00:00:00Z")
         await harness.cluster.patch_status(pod, conditions=[other, REFUSED])
         worse = PodCondition(type="PodScheduled", status="False", reason="SchedulerError", message="broken",
                              last_transition_time="2026-01-01T00:00:01Z")  # fmt: skip
         patched = await harness.cluster.patch_status(pod, conditions=[worse])
         reasons = {condition.type: condition.reason for condition in patched.status.conditions}
-        assert reasons == {"PodScheduled": "SchedulerError", "example.com/other": ""}
+        assert reasons == {"PodScheduled": "SchedulerError", "DisruptionTarget": ""}
 
     async def test_a_nominated_node_is_set_cleared_and_left_unchanged(self, harness: Harness) -> None:
         pod = await harness.cluster.create(a_pod(harness, "one"))
