@@ -114,12 +114,12 @@ class Mirror:
         return frozenset(follower.type for follower in self._followers if follower.refused)
 
     async def start(self) -> list[KubeObject]:
-        """List all kinds at once. Return all objects in the order of the kinds; deliver nothing.
+        """List all kinds. Return all objects in the order of the kinds; deliver nothing.
 
         If the cluster does not respond, log a warning and retry. Raises Forbidden, Invalid or NotFound if the API
         server refuses a kind for longer than half a minute.
         """
-        listed = await all_of(follower.list_all() for follower in self._followers)
+        listed = await self._list_all()
         for follower, items in zip(self._followers, listed, strict=True):
             follower.known.replace(items)
         self._synced = True
@@ -131,10 +131,19 @@ class Mirror:
         The lists are requested after this call, so they show every change that was acknowledged before it. Raises as
         `start` does.
         """
-        listed = await all_of(follower.list_all() for follower in self._followers)
+        listed = await self._list_all()
         for follower, items in zip(self._followers, listed, strict=True):
             follower.deliver(follower.known.replace(items))
         return list(chain.from_iterable(listed))
+
+    async def _list_all(self) -> list[tuple[KubeObject, ...]]:
+        """List all kinds but the last one at once, then the last one, which is pods.
+
+        So the pods are never older than a PodGroup's plan. Otherwise a gang that is created meanwhile could have a plan
+        and no pods, as if it had ended, and the scheduler would remove its plan.
+        """
+        *others, last = self._followers
+        return [*await all_of(follower.list_all() for follower in others), await last.list_all()]
 
     async def run(self, *, compares: bool = True) -> None:
         """Deliver every change since `start` or `resync` until cancelled; then close all watches.

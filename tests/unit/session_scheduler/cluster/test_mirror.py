@@ -41,14 +41,22 @@ async def test_everything_is_listed_first_in_the_order_of_the_kinds_and_not_deli
     assert world.reported.changes == []
 
 
-async def test_the_kinds_are_listed_at_once() -> None:
+@pytest.mark.parametrize("again", [False, True], ids=["start", "resync"])
+async def test_the_kinds_are_listed_at_once_and_pods_after_them(*, again: bool) -> None:
+    """Otherwise a gang that is created and planned meanwhile would be a plan without pods."""
     world = World(kinds=KINDS)
+    if again:
+        await world.mirror.start()
+        world.cluster.lists.clear()
     world.cluster.seconds = lambda: 1.0
-    starting = asyncio.create_task(world.mirror.start())
+    listing = asyncio.create_task(world.mirror.resync() if again else world.mirror.start())
     await world.time.run_pending()
+    assert world.cluster.lists == dict.fromkeys(KINDS[:-1], 1)
+    world.cluster.put(a_pod("late"))
+    await world.time.advance(1)
     assert world.cluster.lists == dict.fromkeys(KINDS, 1)
     await world.time.advance(1)
-    assert starting.done()
+    assert [obj.metadata.name for obj in listing.result()] == ["late"]
 
 
 async def test_a_resync_delivers_what_changed_since_the_last_event() -> None:
