@@ -3,7 +3,7 @@
     partition = Partition(cluster, config.partition, config.scheduler_names, loop.deliver)
     mirror = Mirror(partition, KINDS, partition.deliver, clock=clock)
     await mirror.start()
-    await partition.run(mirror)  # beside `mirror.run()`
+    await partition.run(mirror)  # while `mirror.run()` runs
 
 The API server selects nodes and queues by their labels. It cannot select pods by their node's labels, so all pods
 arrive here, and those that do not matter are dropped at once: pods of other schedulers that are not on the partition's

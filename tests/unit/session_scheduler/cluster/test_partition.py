@@ -1,4 +1,4 @@
-"""A partition: its nodes, the pods on them whoever bound them, and its own pods; and what joins and leaves."""
+"""A partition sees its nodes, all pods on them and its own pods, and follows nodes that join and leave."""
 
 from __future__ import annotations
 
