@@ -3,6 +3,7 @@
 One task per kind watches from the last known resourceVersion, and lists again if that is too old. Beside the watch it
 lists periodically, and compares: a change that the list shows and no event reported was missed, and is delivered then.
 The scheduler's loop receives all changes. The mirror compares resourceVersions only for equality.
+`refused_kinds` has the rules for kinds that the API server does not serve, or that the account may not list.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import structlog
 from session_scheduler.base.backoff import Backoff
 from session_scheduler.base.clock import Clock
 from session_scheduler.base.gathering import all_of
-from session_scheduler.cluster.errors import ClusterError, Forbidden, Gone, Invalid, NotFound, TooManyRequests
+from session_scheduler.cluster.errors import ClusterError, Gone, Invalid, NotFound, TooManyRequests
 from session_scheduler.cluster.port import Change, Listing, Reader, WatchEvent
+from session_scheduler.cluster.refused_kinds import REFUSALS, RETRY_SECONDS, RetryLimit, is_gated, remedy
 from session_scheduler.model.objects import KubeObject, ObjectName, name_of
 
 _log = structlog.get_logger(__name__)
@@ -38,12 +40,6 @@ _STABLE = 5.0
 _FAILURES = 5
 """After so many watches in a row without an event the mirror lists again: the API server may not know the version, for
 example after its etcd was restored from a backup."""
-_REFUSALS = (Forbidden, Invalid, NotFound)
-"""Errors for a kind that the API server does not serve, or that the account may not list."""
-_GATED = ("DeviceTaintRule",)
-"""Kinds behind feature gates that are off by default: few API servers serve them."""
-_RETRY_SECONDS = 30.0
-"""Seconds for which such errors are retried: a starting API server does not know all roles and APIs yet."""
 _RETRY_REFUSED = 30.0
 """Seconds between two tries to list a kind that the API server refused."""
 _MAX_DELAY = 10.0
@@ -208,9 +204,9 @@ class _Follower:
         """All objects; none if the API server refuses an optional kind."""
         try:
             listing = await self._list(
-                _RetryLimit(self.kind, *_REFUSALS, seconds=0.0 if self._optional else _RETRY_SECONDS)
+                RetryLimit(self.kind, *REFUSALS, seconds=0.0 if self._optional else RETRY_SECONDS)
             )
-        except _REFUSALS as refusal:
+        except REFUSALS as refusal:
             if not self._optional:
                 raise
             self.refused = True
@@ -221,15 +217,15 @@ class _Follower:
         self.refused = False
         return listing.items
 
-    def _retry_limit(self) -> _RetryLimit:
+    def _retry_limit(self) -> RetryLimit:
         """Return the limit for retries after `start`. An optional kind has no limit."""
-        return _RetryLimit(self.kind) if self._optional else _RetryLimit(self.kind, Invalid, NotFound)
+        return RetryLimit(self.kind) if self._optional else RetryLimit(self.kind, Invalid, NotFound)
 
     async def _until_served(self) -> None:
         while self.refused:
             await self._settings.sleep(_RETRY_REFUSED)
-            with suppress(*_REFUSALS):
-                listing = await self._list(_RetryLimit(self.kind, *_REFUSALS, seconds=0.0))
+            with suppress(*REFUSALS):
+                listing = await self._list(RetryLimit(self.kind, *REFUSALS, seconds=0.0))
                 self.refused = False
         _log.info("the API server now allows listing a kind", kind=self.kind, objects=len(listing.items))
         self.deliver(self.known.replace(listing.items))
@@ -266,7 +262,7 @@ class _Follower:
 
     # -------------------------------------------------------------- lists
 
-    async def _list(self, limit: _RetryLimit) -> Listing[KubeObject]:
+    async def _list(self, limit: RetryLimit) -> Listing[KubeObject]:
         """List until it succeeds. The next watch starts at the list's version."""
         while True:
             try:
@@ -468,42 +464,6 @@ class Comparison:
 
 def _same(one: KubeObject, other: KubeObject) -> bool:
     return one.metadata.uid == other.metadata.uid
-
-
-# ------------------------------------------------------------------ retries
-
-
-class _RetryLimit:
-    """Allows retries of some errors for a limited time, and of all others without limit."""
-
-    def __init__(self, kind: str, *refusals: type[ClusterError], seconds: float = _RETRY_SECONDS) -> None:
-        self._kind = kind
-        self._refusals = refusals
-        self._seconds = seconds
-        self._since: float | None = None
-
-    def check(self, error: ClusterError, now: float) -> None:
-        """Raise the error, with a remedy, if only such errors occurred for too long."""
-        if not isinstance(error, self._refusals):
-            self._since = None
-            return
-        if self._since is None:
-            self._since = now
-        if now - self._since >= self._seconds:
-            raise type(error)(f"failed to list {self._kind} objects for {now - self._since:.0f} s: {error}: "
-                              f"{remedy(self._kind, error)}") from error  # fmt: skip
-
-
-def is_gated(kind: str, error: ClusterError) -> bool:
-    """Whether the API server does not serve a kind because its feature gate is off, which is the default."""
-    return kind in _GATED and isinstance(error, NotFound)
-
-
-def remedy(kind: str, error: ClusterError) -> str:
-    """Return a remedy for a kind that the API server refuses. The mirror retries, so no restart is necessary."""
-    if isinstance(error, Forbidden):
-        return f"grant this account get, list and watch of {kind} objects (RBAC: its ClusterRole)"
-    return f"check that the API server serves {kind} objects"
 
 
 async def _first_of(*parts: Coroutine[Any, Any, _T]) -> _T:

@@ -15,6 +15,7 @@ import structlog
 
 from session_scheduler.cluster.errors import Forbidden
 from session_scheduler.cluster.port import Cluster, Labels
+from session_scheduler.cluster.refused_kinds import RETRY_SECONDS
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.errors import InputError
 from session_scheduler.model.groups import DEFAULT_QUEUE
@@ -25,9 +26,6 @@ ANNOTATION: Final = "fluence.flux-framework.org/partition"
 """On a Lease: what its holder serves alone, as JSON, so that two schedulers do not serve the same."""
 _LIMIT: Final = 50_000
 """The most bytes of the annotation, which each renewal of the Lease writes."""
-
-REFUSED_SECONDS: Final = 30.0
-"""How long the API server may refuse to list Leases: a starting one does so until it has read its rules."""
 _PAUSE: Final = 1.0
 
 Names = Mapping[str, Collection[str]]
@@ -146,7 +144,7 @@ class PartitionClaims:
                 if self._config.partition is None:
                     _log.warning("cannot see whether other schedulers serve a part of the cluster", why=str(error))
                     return ()
-                if refused >= REFUSED_SECONDS:
+                if refused >= RETRY_SECONDS:
                     raise PartitionError(
                         f"{self._config.source}: partition: needs the right to list Leases in {namespace}, which show "
                         "the partitions of other schedulers: grant it as the Role fluence of deploy/fluence.yaml does "

@@ -8,10 +8,10 @@ from typing import Final, NoReturn
 
 import structlog
 
-from session_scheduler.cluster.errors import ClusterError, Forbidden, Invalid, NotFound
+from session_scheduler.cluster.errors import ClusterError
 from session_scheduler.cluster.kube_requests import RequestSettings
 from session_scheduler.cluster.kubernetes import KubernetesCluster, connect
-from session_scheduler.cluster.mirror import is_gated, remedy
+from session_scheduler.cluster.refused_kinds import REFUSALS, is_gated, remedy
 from session_scheduler.engine.scheduler import KINDS, OPTIONAL_KINDS
 from session_scheduler.model.gang_plan import config_map_of
 from session_scheduler.model.objects import ConfigMap, KubeObject, PodGroup, PortObject
@@ -19,7 +19,6 @@ from session_scheduler.model.objects import ConfigMap, KubeObject, PodGroup, Por
 _log = structlog.get_logger(__name__)
 _REQUESTS: Final = RequestSettings(tries=3, read_patience=5.0, connections=4)
 """Few retries: a user waits for the command."""
-_REFUSALS: Final = (Forbidden, Invalid, NotFound)
 
 
 async def read_cluster(kubeconfig: str | None, context: str | None, namespace: str) -> tuple[PortObject, ...]:
@@ -39,7 +38,7 @@ async def _listed(cluster: KubernetesCluster, namespace: str) -> tuple[PortObjec
         found.extend(await _kind(cluster, kind))
     for group in [obj for obj in found if isinstance(obj, PodGroup)]:
         if name := config_map_of(group):  # the group's plan is in it
-            with suppress(*_REFUSALS):  # the scheduler ignores these errors, too
+            with suppress(*REFUSALS):  # the scheduler ignores these errors, too
                 found.append(await cluster.get(ConfigMap, namespace, name))
     return tuple(found)
 
@@ -51,7 +50,7 @@ def _reject_writes() -> NoReturn:
 async def _kind(cluster: KubernetesCluster, kind: type[KubeObject]) -> Sequence[KubeObject]:
     try:
         return (await cluster.list(kind)).items
-    except _REFUSALS as error:
+    except REFUSALS as error:
         if is_gated(kind.__name__, error):
             return ()
         advice = remedy(kind.__name__, error).replace("this account", "your account")

@@ -8,13 +8,8 @@ from structlog.testing import capture_logs
 
 from session_scheduler.cluster.errors import Forbidden, Unavailable
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.cluster.partition_claims import (
-    ANNOTATION,
-    REFUSED_SECONDS,
-    PartitionClaims,
-    PartitionError,
-    are_disjoint,
-)
+from session_scheduler.cluster.partition_claims import ANNOTATION, PartitionClaims, PartitionError, are_disjoint
+from session_scheduler.cluster.refused_kinds import RETRY_SECONDS
 from session_scheduler.config.settings import SchedulerConfig, parse_config
 from session_scheduler.model.objects import Lease, LeaseSpec, ObjectMeta
 
@@ -142,7 +137,7 @@ async def test_a_partition_needs_the_right_to_list_leases() -> None:
 
     with pytest.raises(PartitionError) as refused:
         await PartitionClaims(config(MINE), sleep=sleep).check(Refusing())
-    assert sum(waits) == REFUSED_SECONDS
+    assert sum(waits) == RETRY_SECONDS
     assert refused.value.messages == (
         "f.yaml: partition: needs the right to list Leases in kube-system, which show the partitions of other "
         "schedulers: grant it as the Role fluence of deploy/fluence.yaml does (leases is forbidden)",
