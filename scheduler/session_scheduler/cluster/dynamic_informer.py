@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from session_scheduler.base.clock import Clock, SystemClock
 from session_scheduler.cluster.dynamic_client import KubeApi
@@ -25,7 +25,7 @@ from session_scheduler.cluster.kube_lists import list_all
 from session_scheduler.cluster.kube_requests import ApiClient
 from session_scheduler.cluster.kube_watch import watch_one
 from session_scheduler.cluster.mirror import Mirror
-from session_scheduler.cluster.port import Change, Cluster, Listing, WatchEvent
+from session_scheduler.cluster.port import Change, Listing, WatchEvent
 
 RECONCILE_SECONDS = 300.0
 """Seconds, on average, between two lists that are compared with the objects known from the watch."""
@@ -41,13 +41,12 @@ class Follower(Mirror):
     ) -> None:  # fmt: skip
         """`take` gets each change, one call at a time, and must not block. An exception from it ends `run`."""
         kinds = [resource.kind for resource in resources]
-        served = cast("Cluster", _Served(api.client, resources))  # the methods that a Mirror calls
-        super().__init__(served, kinds, take, clock=clock or SystemClock(), sleep=sleep,
+        super().__init__(_Served(api.client, resources), kinds, take, clock=clock or SystemClock(), sleep=sleep,
                          reconcile_seconds=reconcile_seconds, optional=kinds)  # fmt: skip
 
 
 class _Served:
-    """The part of `port.Cluster` that a Mirror calls, for any resources."""
+    """Reads any resources; implements `port.Reader`."""
 
     def __init__(self, client: ApiClient, resources: Sequence[Resource[Any]]) -> None:
         self._client = client
