@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, NoReturn
+from typing import Final, NoReturn, Protocol
 
 import structlog
 
 from session_scheduler.cluster.errors import ClusterError
 from session_scheduler.cluster.kube_requests import RequestSettings
-from session_scheduler.cluster.kubernetes import KubernetesCluster, connect
+from session_scheduler.cluster.kubernetes import connect
+from session_scheduler.cluster.port import Cluster
 from session_scheduler.cluster.refused_kinds import REFUSALS, is_gated, remedy
 from session_scheduler.engine.scheduler import KINDS, OPTIONAL_KINDS
 from session_scheduler.model.gang_plan import config_map_of
@@ -19,6 +20,11 @@ from session_scheduler.model.objects import ConfigMap, KubeObject, PodGroup, Por
 _log = structlog.get_logger(__name__)
 _REQUESTS: Final = RequestSettings(tries=3, read_patience=5.0, connections=4)
 """Few retries: a user waits for the command."""
+
+
+class _FencedCluster(Cluster, Protocol):
+    def fence_writes(self, check: Callable[[], None]) -> None:
+        """Call `check` before each write."""
 
 
 async def read_cluster(kubeconfig: str | None, context: str | None, namespace: str) -> tuple[PortObject, ...]:
@@ -30,7 +36,7 @@ async def read_cluster(kubeconfig: str | None, context: str | None, namespace: s
         return await _listed(cluster, namespace)
 
 
-async def _listed(cluster: KubernetesCluster, namespace: str) -> tuple[PortObject, ...]:
+async def _listed(cluster: _FencedCluster, namespace: str) -> tuple[PortObject, ...]:
     """All objects that the scheduler watches; disables writes through `cluster`."""
     cluster.fence_writes(_reject_writes)
     found: list[PortObject] = []
@@ -47,7 +53,7 @@ def _reject_writes() -> NoReturn:
     raise RuntimeError("unexpected write: this command only reads the cluster")
 
 
-async def _kind(cluster: KubernetesCluster, kind: type[KubeObject]) -> Sequence[KubeObject]:
+async def _kind(cluster: _FencedCluster, kind: type[KubeObject]) -> Sequence[KubeObject]:
     try:
         return (await cluster.list(kind)).items
     except REFUSALS as error:

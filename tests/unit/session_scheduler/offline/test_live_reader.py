@@ -41,7 +41,7 @@ def names(found: Any) -> list[str]:
 
 async def test_all_kinds_are_listed_and_every_write_is_rejected() -> None:
     cluster = Cluster(node("n1"), pod("p"), pod_group("g", 2))
-    assert names(await live_reader._listed(cluster, "kube-system")) == ["n1", "g", "p"]  # type: ignore[arg-type]
+    assert names(await live_reader._listed(cluster, "kube-system")) == ["n1", "g", "p"]
     with pytest.raises(RuntimeError, match="only reads the cluster"):
         cluster.fence()
 
@@ -55,23 +55,23 @@ async def test_a_plan_in_a_config_map_is_read_with_its_group() -> None:
     plan = ConfigMap(metadata=ObjectMeta(name="fluence-plan-u.a", namespace="schedulers"))
     other = ConfigMap(metadata=ObjectMeta(name="other", namespace="schedulers"))
     cluster = Cluster(planned, plan, other)
-    assert names(await live_reader._listed(cluster, "schedulers")) == ["g", "fluence-plan-u.a"]  # type: ignore[arg-type]
-    assert names(await live_reader._listed(Cluster(planned), "schedulers")) == ["g"]  # type: ignore[arg-type]
+    assert names(await live_reader._listed(cluster, "schedulers")) == ["g", "fluence-plan-u.a"]
+    assert names(await live_reader._listed(Cluster(planned), "schedulers")) == ["g"]
 
 
 @pytest.mark.parametrize("error", [Forbidden("list of csinodes: 403: no"), NotFound("list of csinodes: 404: what?")])
 async def test_a_rejected_list_of_an_optional_kind_counts_as_empty_with_a_warning(error: ClusterError) -> None:
     with capture_logs() as logs:
-        found = await live_reader._listed(Cluster(node("n1"), refused={CSINode: error}), "kube-system")  # type: ignore[arg-type]
+        found = await live_reader._listed(Cluster(node("n1"), refused={CSINode: error}), "kube-system")
     assert names(found) == ["n1"]
     (line,) = logs
     assert line["event"].startswith(f"continuing without CSINode objects: {error}: ")
 
 
 async def test_a_kind_behind_a_gate_that_is_off_by_default_causes_no_warning() -> None:
-    refused = {DeviceTaintRule: NotFound("404: no page")}
+    cluster = Cluster(node("n1"), refused={DeviceTaintRule: NotFound("404: no page")})
     with capture_logs() as logs:
-        found = await live_reader._listed(Cluster(node("n1"), refused=refused), "kube-system")  # type: ignore[arg-type]
+        found = await live_reader._listed(cluster, "kube-system")
     assert names(found) == ["n1"]
     assert logs == []
 
@@ -85,6 +85,6 @@ async def test_a_kind_behind_a_gate_that_is_off_by_default_causes_no_warning() -
 )
 async def test_a_rejected_list_of_a_required_kind_is_an_error_with_a_remedy(error: ClusterError, remedy: str) -> None:
     with pytest.raises(type(error)) as raised:
-        await live_reader._listed(Cluster(refused={Node: error}), "kube-system")  # type: ignore[arg-type]
+        await live_reader._listed(Cluster(refused={Node: error}), "kube-system")
     assert str(raised.value).startswith(f"{error}: {remedy}")
     assert "\n" not in str(raised.value)
