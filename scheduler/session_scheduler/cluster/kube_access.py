@@ -26,6 +26,7 @@ import yaml
 
 from session_scheduler.base.extras import require
 from session_scheduler.cluster.errors import Forbidden, one_line
+from session_scheduler.config.yaml_text import read_value
 from session_scheduler.errors import InputError
 
 _log = structlog.get_logger(__name__)
@@ -144,10 +145,10 @@ def _chosen(files: str, context: str | None) -> _Chosen | None:
     """What the context names in a file that needs no library; None for other files. Raises InputError."""
     path = Path(files).expanduser()
     try:
-        document = yaml.safe_load(path.read_text())
+        document = read_value(path.read_text(), "kubernetes")
         found = _named(document, "context", context or document["current-context"])
         cluster, user = (_named(document, kind, found[kind]) for kind in ("cluster", "user"))
-    except (OSError, ValueError, yaml.YAMLError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError):
         return None
     if impersonated := sorted(name for name in user if name == "as" or str(name).startswith("as-")):
         raise _wrong(files, f"{impersonated[0]}: impersonation is not supported")

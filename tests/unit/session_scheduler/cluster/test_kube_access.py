@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import ssl
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,11 @@ async def test_the_given_file_precedes_the_environments_which_precedes_the_homes
 
 async def test_a_user_without_credentials_is_anonymous(tmp_path: Path) -> None:
     assert await (await load_access(kubeconfig(tmp_path / "config", {}), None)).authorization() == ""
+
+
+async def test_a_token_that_looks_like_a_date_is_a_string_as_for_kubectl(tmp_path: Path) -> None:
+    access = await load_access(kubeconfig(tmp_path / "config", {"token": date(2026, 1, 1)}), None)
+    assert await access.authorization() == "Bearer 2026-01-01"
 
 
 async def test_a_renewed_access_reads_the_file_again(tmp_path: Path) -> None:
