@@ -24,7 +24,7 @@ from session_scheduler.cluster.errors import (
 )
 from session_scheduler.cluster.kube_access import load_access
 from session_scheduler.cluster.kube_kinds import Page
-from session_scheduler.cluster.kube_lists import in_pages
+from session_scheduler.cluster.kube_lists import in_pages, selection
 from session_scheduler.cluster.kube_requests import ApiClient, RequestSettings
 from session_scheduler.cluster.unreadable import UNREADABLE
 
@@ -66,10 +66,10 @@ class KubeApi:
         `kind` is a msgspec struct with the fields to decode. Raises ClusterError: Unreadable if an object does not
         match `kind`, NotFound if the API server does not serve the collection, Invalid for an invalid selector.
         """
-        chosen = {name: text for name, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
+        selected = selection(labels, fields)
 
         async def ask(query: Mapping[str, str]) -> Page[_T]:
-            return _page(await self.client.read(path.lstrip("/"), {**query, **chosen}, what=path), kind, path)
+            return _page(await self.client.read(path.lstrip("/"), {**query, **selected}, what=path), kind, path)
 
         return (await in_pages(ask, _PAGE)).items or ()
 

@@ -46,8 +46,12 @@ async def list_all(
 def selectors(labels: Labels, node: str = "") -> dict[str, str]:
     """The query that selects objects with these labels, or pods on a node. Source: "Labels and Selectors"."""
     required = ",".join(f"!{key}" if value is None else f"{key}={value}" for key, value in sorted(labels.items()))
-    fields = f"spec.nodeName={node}" if node else ""
-    return {name: text for name, text in (("labelSelector", required), ("fieldSelector", fields)) if text}
+    return selection(required, f"spec.nodeName={node}" if node else "")
+
+
+def selection(labels: str, fields: str) -> dict[str, str]:
+    """The query with a label selector and a field selector; empty ones select all objects."""
+    return {name: text for name, text in (("labelSelector", labels), ("fieldSelector", fields)) if text}
 
 
 async def in_pages(ask: _Ask[Item], page_size: int) -> Page[Item]:
