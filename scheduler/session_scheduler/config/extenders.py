@@ -13,14 +13,13 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
+from session_scheduler.config.label_names import is_label_key
 from session_scheduler.config.parsing import wrong_value
 from session_scheduler.config.strict import Strict
 
 _LONGEST_SECONDS: Final = 3600.0
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
-_PREFIX: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
 def _duration(text: str) -> str:
@@ -50,9 +49,9 @@ def _http_url(text: str) -> str:
 
 def _extended_resource(name: str) -> str:
     """As kube-scheduler's IsExtendedResourceName."""
-    prefix, _, rest = name.partition("/")
-    valid = len(prefix) <= 253 and len(rest) <= 63 and _PREFIX.fullmatch(prefix) and _NAME.fullmatch(rest)
-    if not valid or f"{prefix}/".endswith("kubernetes.io/") or name.startswith("requests."):
+    prefix, slash, _ = name.rpartition("/")
+    valid = slash and is_label_key(name)
+    if not valid or prefix.endswith("kubernetes.io") or name.startswith("requests."):
         raise wrong_value(f"is {name!r}: use the name of an extended resource, such as example.com/foo")
     return name
 

@@ -8,20 +8,18 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
+from session_scheduler.config.label_names import is_label_key, is_label_value
 from session_scheduler.config.parsing import wrong_value
 from session_scheduler.config.strict import Strict
 
-_PREFIX: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/")
-_NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _POOL: Final = re.compile(r"[^/\s]+/\S+")
 
 
 def _valid_labels(labels: Mapping[str, str | None]) -> Mapping[str, str | None]:
     for key, value in labels.items():
-        prefix, slash, name = key.rpartition("/")
-        if len(prefix) > 253 or (slash and not _PREFIX.fullmatch(prefix + slash)) or not _NAME.fullmatch(name):
+        if not is_label_key(key):
             raise wrong_value(f"{key!r} is not a label: use a key of your nodes' labels, such as example.com/pool")
-        if value and not _NAME.fullmatch(value):
+        if value is not None and not is_label_value(value):
             problem = f"{value!r} is not a label's value: use up to 63 letters, digits, '-', '_' and '.'"
             raise wrong_value(problem, at=(key,))
     return labels
