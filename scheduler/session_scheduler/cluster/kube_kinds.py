@@ -124,9 +124,6 @@ class Resource(Generic[Kube]):
 
     def _decode_page(self, text: bytes) -> Page[Kube]:
         page: Page[Kube] = self._page.decode(text)
-        if page.items and self._shares:
-            for item in page.items:
-                shared(item)
         if self._read is _unchanged or not page.items:
             return page
         return msgspec.structs.replace(page, items=tuple(map(self._read, page.items)))
@@ -139,13 +136,21 @@ class Resource(Generic[Kube]):
             return line
         return msgspec.structs.replace(line, object=self._read(line.object))
 
-    def page(self, text: bytes) -> Page[Kube]:
-        """Decode a page of a list. Objects in a list have no apiVersion, so it is set here."""
+    def page(self, text: bytes, keep: Callable[[Kube], bool] | None = None) -> Page[Kube]:
+        """Decode a page of a list; of its objects only those for which `keep` is true.
+
+        Objects in a list have no apiVersion, so it is set here.
+        """
         page = self._readable(text)
-        if self._is_default_version or not page.items:
-            return page
-        items = tuple(msgspec.structs.replace(item, api_version=self.api_version) for item in page.items)
-        return msgspec.structs.replace(page, items=items)
+        items = page.items or ()
+        if not self._is_default_version:
+            items = tuple(msgspec.structs.replace(item, api_version=self.api_version) for item in items)
+        if keep is not None:
+            items = tuple(filter(keep, items))
+        if self._shares:
+            for item in items:
+                shared(item)
+        return Page(page.metadata, items)
 
     def _readable(self, text: bytes) -> Page[Kube]:
         """Decode a page. Of most kinds, ignore objects that cannot be decoded: they affect only pods that name them.

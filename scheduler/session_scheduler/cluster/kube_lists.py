@@ -33,8 +33,7 @@ async def list_all(
 
     async def ask(query: Mapping[str, str]) -> Page[Kube]:
         path, what = resource.path(namespace), f"list of {resource.plural}"
-        page = resource.page(await client.read(path, {**query, **selected}, what=what, page=True))
-        return page if keep is None else Page(page.metadata, tuple(filter(keep, page.items or ())))
+        return resource.page(await client.read(path, {**query, **selected}, what=what, page=True), keep)
 
     try:
         whole = await in_pages(ask, page_size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,9 +27,9 @@ def pod(name: str, **spec: Any) -> dict[str, Any]:
     }
 
 
-def page(kind: type[Any], *items: dict[str, Any]) -> tuple[Any, ...]:
+def page(kind: type[Any], *items: dict[str, Any], keep: Callable[[Any], bool] | None = None) -> tuple[Any, ...]:
     text = json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
-    return resource_of(kind).page(text).items or ()
+    return resource_of(kind).page(text, keep).items or ()
 
 
 def test_pods_of_one_template_share_their_spec_and_labels() -> None:
@@ -46,6 +47,12 @@ def test_pods_on_nodes_share_the_parts_of_their_specs() -> None:
     assert first.spec.containers is second.spec.containers
     assert first.spec.tolerations is second.spec.tolerations
     assert first.spec.node_selector is second.spec.node_selector
+
+
+def test_pods_that_a_list_does_not_keep_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "_known", {})
+    assert page(Pod, pod("a"), pod("b"), keep=lambda _: False) == ()
+    assert not sharing._known
 
 
 def test_the_object_of_an_event_shares_with_a_list() -> None:
