@@ -12,6 +12,7 @@ from fluence_plugins.fluence.graph.foreign_load import ForeignLoad
 from fluence_plugins.fluence.matching import pod_requests
 from fluence_plugins.fluence.matching.pod_requests import PodRequests
 from session_scheduler.cluster.memory import MemoryCluster
+from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.objects import Node, NodeStatus, ObjectMeta, Pod, PodStatus
 
@@ -187,11 +188,17 @@ async def of_another_scheduler(world: World, backend: str) -> tuple[Node, Pod, P
     return (await world.scheduler.cluster.list(Node)).items[0], one, two
 
 
-async def test_devices_that_another_scheduler_gave_to_pods_of_a_node_are_held_at_a_start(world: World) -> None:
-    joined, one, two = await of_another_scheduler(world, "board")
+async def started_beside_another_scheduler(world: World, backend: str) -> tuple[Scheduler, Pod]:
+    """The scheduler, after its first cycle with that node and those pods, and the other scheduler's pod."""
+    joined, one, two = await of_another_scheduler(world, backend)
     world.scheduler.cluster = MemoryCluster([joined, one, two])
     scheduler = await world.restarted()
     await scheduler.cycle()
+    return scheduler, one
+
+
+async def test_devices_that_another_scheduler_gave_to_pods_of_a_node_are_held_at_a_start(world: World) -> None:
+    scheduler, one = await started_beside_another_scheduler(world, "board")
     assert (await world.live_pod("two")).spec.node_name == ""
     await scheduler.event_handlers.apply("DELETED", one)
     world.advance(60)
@@ -216,9 +223,6 @@ async def test_devices_that_another_scheduler_gave_to_pods_of_a_node_are_held_wh
 
 
 async def test_of_another_schedulers_devices_only_those_of_the_node_are_held(world: World) -> None:
-    joined, one, two = await of_another_scheduler(world, "outside")
-    world.scheduler.cluster = MemoryCluster([joined, one, two])
-    scheduler = await world.restarted()
-    await scheduler.cycle()
+    await started_beside_another_scheduler(world, "outside")
     assert (await world.live_pod("two")).spec.node_name == "n1"
     assert not world.plugin.live.holdings.missing

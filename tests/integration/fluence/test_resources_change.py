@@ -294,11 +294,17 @@ async def test_removing_several_trees_keeps_one_with_the_same_name_prefix(world:
     assert {f"/cluster/{name}/qubit0" for name in ("a", "ab", "b")} <= allocated(world)
 
 
-def test_a_replica_that_stood_by_reads_the_file_again_before_it_recovers(tmp_path: Path) -> None:
+def standby(tmp_path: Path) -> tuple[FluencePlugin, Path]:
+    """A plugin in standby, and its file."""
     file = tmp_path / "resources.yaml"
     file.write_text("resources: [{type: qpu, name: aurora}]")
     plugin = FluencePlugin(FluenceArguments(resources=str(file)))
     plugin.on_nodes_changed([])
+    return plugin, file
+
+
+def test_a_replica_that_stood_by_reads_the_file_again_before_it_recovers(tmp_path: Path) -> None:
+    plugin, file = standby(tmp_path)
     file.write_text("resources: [{type: annealer, name: borealis}]")
     assert set(plugin.offered()) == {"fluxion.flux-framework.org/qpu"}
     plugin.recover([])
@@ -341,10 +347,7 @@ async def test_a_removed_resource_is_named_as_its_file_did(world: World) -> None
 
 def test_a_replica_that_has_named_its_resources_recovers_with_these(tmp_path: Path) -> None:
     """No check has seen those that the file has by then."""
-    file = tmp_path / "resources.yaml"
-    file.write_text("resources: [{type: qpu, name: aurora}]")
-    plugin = FluencePlugin(FluenceArguments(resources=str(file)))
-    plugin.on_nodes_changed([])
+    plugin, file = standby(tmp_path)
     file.write_text("resources: [{type: qpu, name: borealis}]")
     assert plugin.exclusive_names() == {"resource": {"borealis"}}
     file.write_text("resources: [{type: qpu, name: canopus}]")

@@ -44,15 +44,23 @@ def a_slice(name: str, pool: str, **spec: object) -> ResourceSlice:
 class World:
     """A cluster, and the mirror of its partition `pool: a` with the schedulerName `mine`, in virtual time."""
 
-    def __init__(self, *objects: KubeObject, labels: Mapping[str, str | None] | None = None) -> None:
-        self.time = FakeTime()
-        self.cluster = Faulty(self.time, objects)
+    def __init__(
+        self,
+        *objects: KubeObject,
+        labels: Mapping[str, str | None] | None = None,
+        name: str = "mine",
+        beside: World | None = None,
+        seed: int = 1,
+    ) -> None:
+        """`beside`: the world of another partition of the same cluster."""
+        self.time: FakeTime = FakeTime() if beside is None else beside.time
+        self.cluster: Faulty = Faulty(self.time, objects) if beside is None else beside.cluster
         self.meter, self.reported = Meter(), Receiver()
         config = CONFIG if labels is None else PartitionConfig(node_selector=labels)
-        self.partition = Partition(self.cluster, config, ["mine"], self.reported.take, sleep=self.time.sleep)
+        self.partition = Partition(self.cluster, config, [name], self.reported.take, sleep=self.time.sleep)
         self.mirror = Mirror(
             self.partition, KINDS, self.partition.deliver, clock=self.time, sleep=self.time.sleep,
-            chance=random.Random(1), meter=self.meter,
+            chance=random.Random(seed), meter=self.meter,
         )  # fmt: skip
 
     @asynccontextmanager
@@ -60,14 +68,24 @@ class World:
         for obj in await self.mirror.start():
             self.reported.take(Change.ADDED, obj)
         self.reported.changes.clear()
+        async with self.following():
+            yield self
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
         running = [asyncio.create_task(self.mirror.run()), asyncio.create_task(self.partition.run(self.mirror))]
         await self.time.run_pending()
-        yield self
+        yield
         assert not any(task.done() for task in running)
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
         assert not self.meter.lost
+
+    async def begin_to_join(self) -> None:
+        """The node n1 joins; its pods are not listed yet."""
+        self.cluster.put(node("n1", "a"))
+        await self.time.run_pending()
 
     @property
     def names(self) -> list[str]:
@@ -156,8 +174,7 @@ async def test_comparisons_with_new_lists_miss_nothing() -> None:
 
 async def test_a_node_joins_after_its_pods() -> None:
     async with World(node("n1", "b"), pod("foreign", "n1"), pod("mine", "n1", "mine")).running() as world:
-        world.cluster.put(node("n1", "a"))
-        await world.time.run_pending()
+        await world.begin_to_join()
         assert world.reported.changes == []
         assert world.partition.serves("n1")
         await world.pass_settling()
@@ -204,8 +221,7 @@ async def test_a_node_that_leaves_and_comes_back_waits_again() -> None:
 
 async def test_a_node_joins_as_it_is_by_then() -> None:
     async with World().running() as world:
-        world.cluster.put(node("n1", "a"))
-        await world.time.run_pending()
+        await world.begin_to_join()
         changed = replace(node("n1", "a"), metadata=ObjectMeta(name="n1", labels={"pool": "a", "new": "yes"}))
         world.cluster.put(changed)
         await world.pass_settling()
@@ -216,8 +232,7 @@ async def test_a_node_joins_as_it_is_by_then() -> None:
 
 async def test_a_pod_that_is_deleted_while_the_pods_of_a_joining_node_are_listed_stays_away() -> None:
     async with World(node("n1", "b"), pod("gone", "n1"), pod("stays", "n1")).running() as world:
-        world.cluster.put(node("n1", "a"))
-        await world.time.run_pending()
+        await world.begin_to_join()
         world.cluster.seconds = lambda: 1.0  # the list's response is late
         await world.pass_settling()
         world.cluster.seconds = lambda: 0.0
@@ -228,8 +243,7 @@ async def test_a_pod_that_is_deleted_while_the_pods_of_a_joining_node_are_listed
 
 async def test_a_pod_that_the_watch_brought_during_the_list_is_delivered_once() -> None:
     async with World(node("n1", "b"), pod("p", "n1")).running() as world:
-        world.cluster.put(node("n1", "a"))
-        await world.time.run_pending()
+        await world.begin_to_join()
         world.bind("p", "n1")  # any change
         await world.pass_settling()
         assert world.reported.changes == [("ADDED", "p"), ("ADDED", "n1")]
@@ -253,8 +267,7 @@ def test_a_watch_that_is_behind_a_list_does_not_remove_what_the_list_has() -> No
 
 async def test_a_failed_list_of_a_joining_node_is_retried() -> None:
     async with World(node("n1", "b"), pod("p", "n1")).running() as world:
-        world.cluster.put(node("n1", "a"))
-        await world.time.run_pending()
+        await world.begin_to_join()
         world.cluster.list_error = lambda: Unavailable("no answer")
         await world.pass_settling()
         assert world.reported.changes == []
@@ -266,8 +279,7 @@ async def test_a_failed_list_of_a_joining_node_is_retried() -> None:
 async def test_no_node_joins_while_pods_are_listed() -> None:
     """Else pages from before and after it would disagree."""
     async with World(node("n1", "b"), pod("p", "n1")).running() as world:
-        world.cluster.put(node("n1", "a"))
-        await world.time.run_pending()
+        await world.begin_to_join()
         world.cluster.seconds = lambda: 5.0
         listing = asyncio.create_task(world.partition.list(Pod))
         await world.pass_settling()
@@ -291,12 +303,8 @@ async def test_nodes_that_a_new_list_shows_join_like_others() -> None:
 async def test_two_partitions_always_add_up_to_the_cluster(seed: int) -> None:
     """Nodes move, pods come, are bound and go; in the end each pod on a node is known where the node is."""
     chance = random.Random(seed)
-    world, other = World(), World(labels={"pool": "b"})
-    other.cluster, other.time = world.cluster, world.time
-    other.partition = Partition(world.cluster, PartitionConfig(node_selector={"pool": "b"}), ["theirs"],
-                                other.reported.take, sleep=world.time.sleep)  # fmt: skip
-    other.mirror = Mirror(other.partition, KINDS, other.partition.deliver, clock=world.time, sleep=world.time.sleep,
-                          chance=random.Random(seed), meter=other.meter)  # fmt: skip
+    world = World()
+    other = World(labels={"pool": "b"}, name="theirs", beside=world, seed=seed)
     async with world.running(), other.running():
         for _ in range(150):
             name = f"p{chance.randrange(12)}"
@@ -360,13 +368,9 @@ async def test_a_node_that_had_not_joined_when_a_standby_ended_joins_later() -> 
         assert world.names == ["n1"]
     for obj in await world.mirror.resync():
         assert obj.metadata.name in ("n1", "n2", "p")
-    running = [asyncio.create_task(world.mirror.run()), asyncio.create_task(world.partition.run(world.mirror))]
-    await world.pass_settling()
-    assert world.names == ["n1", "n2", "p"]
-    assert not any(task.done() for task in running)
-    for task in running:
-        task.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
+    async with world.following():
+        await world.pass_settling()
+        assert world.names == ["n1", "n2", "p"]
 
 
 async def test_a_start_after_a_cancelled_one_knows_the_present_nodes() -> None:
