@@ -175,22 +175,21 @@ class Partition:
         """Let nodes join, until cancelled. `mirror` reads from this partition. It may run again after that."""
         self._mirror = mirror
         mirror.drop(Pod, self._scope.keeps)  # of nodes that have left before
+        self._joined = asyncio.Queue()  # `_joining` has all nodes that have not joined yet
         async with asyncio.TaskGroup() as group:
-            while not self._joined.empty():  # they are among those that had not joined when the last run ended
-                self._joined.get_nowait()
             for joining in list(self._joining.values()):
-                group.create_task(self._let_join(joining))
+                group.create_task(self._let_join(joining, mirror))
             while True:
-                group.create_task(self._let_join(await self._joined.get()))
+                group.create_task(self._let_join(await self._joined.get(), mirror))
 
-    async def _let_join(self, joining: _Joining) -> None:
+    async def _let_join(self, joining: _Joining, mirror: Mirror) -> None:
         """List a node's pods, then deliver the node, unless it has left meanwhile."""
         name, failures = joining.node.metadata.name, 0
         await self._sleep(SETTLE_SECONDS)
         while self._is_joining(joining):
             try:
                 async with self._listing:
-                    await self._add_pods_on(name)
+                    await mirror.add(self._cluster.list(Pod, node=name, keep=self._scope.keeps), Pod)
             except ClusterError as error:
                 _log.warning("cannot list the pods of a node that joins the partition", node=name, why=str(error))
                 await self._sleep(backoff(_FIRST_PAUSE, failures, _LONGEST_PAUSE))
@@ -202,7 +201,3 @@ class Partition:
 
     def _is_joining(self, joining: _Joining) -> bool:
         return self._joining.get(joining.node.metadata.name) is joining
-
-    async def _add_pods_on(self, node: str) -> None:
-        if self._mirror is not None:
-            await self._mirror.add(self._cluster.list(Pod, node=node, keep=self._scope.keeps), Pod)
