@@ -261,7 +261,7 @@ def revisit(
 
 
 def revisited(session: Session, groups: Collection[Group]) -> Iterator[Group | None]:
-    """As `ordered`, for rejected groups. The session counts those for which there is no time."""
+    """Yield rejected groups in the order of `ordered`. Those that the action does not reach stay in `not_revisited`."""
     session.not_revisited.update(groups)
     for group in ordered(session, groups):
         if group is not None:

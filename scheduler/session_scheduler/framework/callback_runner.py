@@ -301,8 +301,8 @@ class CallbackRunner:
 
     @contextmanager
     def collecting(self, found: set[str]) -> Iterator[None]:
-        """In this context add all plugins to `found` that are noted, also again. Whatever reuses the result that is
-        computed meanwhile notes them for its own task.
+        """In this context add each noted plugin to `found`, even if it was noted before. The caller notes these plugins
+        for each task that reuses the result.
         """
         self._collected.append(found)
         try:

@@ -106,7 +106,7 @@ class Session(Callbacks):
         self.cut_short = False
         """Whether an action had no time for all its groups."""
         self.not_revisited: Counter[Group] = Counter()
-        """How many actions are still to revisit each rejected group."""
+        """By rejected group: the number of actions that have not revisited it."""
         self.errors: list[BaseException] = []
         """Unexpected errors, each of one group: raised when everything is complete."""
         self.trials_made = 0

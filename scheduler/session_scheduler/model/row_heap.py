@@ -14,7 +14,7 @@ _SMALLEST: Final = 64
 
 
 class RowHeap:
-    """The rows of a mask by total. Whoever changes a total or the mask reports it with `put`, `drop` or `clear`."""
+    """The rows of a mask by total. Report each change of a total or of the mask with `put`, `drop` or `clear`."""
 
     def __init__(self, ties: IntColumn) -> None:
         """`ties` decides between equal totals."""

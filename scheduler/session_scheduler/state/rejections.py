@@ -72,7 +72,7 @@ class SameRejections:
         self._priorities[place.priority] += 1
 
     def drop(self, key: str, place: Place) -> None:
-        """Remove a group; `place` as it was added."""
+        """Remove a group. `place` must be the one with which `put` added it."""
         del self.keys[key]
         groups = self.places[place.queue]
         del groups[bisect_left(groups, (place.order, key))]

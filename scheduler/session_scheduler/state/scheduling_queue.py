@@ -86,11 +86,13 @@ class SchedulingQueue:
         on_requeued: Callable[[str], None] = lambda _: None,
         on_event: Callable[[str, str, Sequence[str]], None] = lambda *_: None,
     ) -> None:  # fmt: skip
-        """Times are in seconds. `hints` returns the events for which plugins wait; without it, every event helps.
+        """Times are in seconds. `hints` returns the events that can help the pods rejected by a plugin; by default, all
+        can.
 
-        `table` has the nodes, `evictable` returns the pods on one, and `place_of` a group's place. The queue calls
-        `on_requeued` with each group that is no longer unschedulable, and `on_event` with the name of an event, the
-        plugin that it can help (or ""), and the groups (keys) that it has requeued.
+        `table` has the nodes. `evictable` returns the pods on a node that may be evicted, and `place_of` the place of a
+        group (its key). The queue calls `on_requeued` with each group that is no longer unschedulable. After an event
+        it calls `on_event` with the event's name, the plugin whose pods the event can help (or ""), and the groups that
+        it has requeued.
         """
         self._initial = initial
         self._maximum = maximum
@@ -161,7 +163,7 @@ class SchedulingQueue:
         if self._activated:
             self._activated.difference_update(keys)
 
-    def failed(self, key: str, now: float, wants: frozenset[tuple[TaskClass, frozenset[str]]] | None = None) -> float:
+    def failed(self, key: str, now: float, wants: Wants | None = None) -> float:
         """Record a failed attempt of the group. Each one doubles its backoff. Returns when the backoff ends.
 
         `wants`: which plugins rejected which classes. None after an error; empty if unknown: in both cases the group
@@ -395,7 +397,7 @@ class _Rejections:
             self._of.setdefault(rejector, {})[groups] = None
 
     def drop(self, key: str, place: Place, groups: SameRejections) -> None:
-        """Remove a group that is no longer unschedulable; `place` as it was added."""
+        """Remove a group that is no longer unschedulable. `place` must be the one with which `put` added it."""
         groups.drop(key, place)
         self.tidy(groups)
 
