@@ -53,11 +53,6 @@ class NodeRefusals(Mapping[int, Verdict]):
         return cls(np.full(rows, _FITS, np.int32))
 
     @classmethod
-    def alike(cls, rows: int, verdict: Verdict) -> NodeRefusals:
-        """Return the refusals of so many rows with one verdict."""
-        return cls(np.zeros(rows, np.int32), (verdict,))
-
-    @classmethod
     def of_rows(cls, verdicts: Iterable[Verdict | None]) -> NodeRefusals:
         """Return the refusals with this verdict for each row; None for a row that fits."""
         code_of: dict[Verdict, int] = {}
