@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -29,10 +29,9 @@ from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.framework.watchdog import answer_in_time
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView, RowIndex
 from session_scheduler.model.groups import Group, Task, unique_classes
+from session_scheduler.state.lowest_priorities import ABOVE_ALL
 
 _T = TypeVar("_T")
-ABOVE_ALL: Final = 2**31
-"""Above every priority that a pod can have."""
 
 
 class Trial:

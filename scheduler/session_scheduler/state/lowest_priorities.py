@@ -13,8 +13,8 @@ import numpy as np
 from session_scheduler.model.columns import IntColumn, NodeTable
 from session_scheduler.model.groups import Task
 
-NO_TASKS: Final = 2**31
-"""Above every priority that a pod can have."""
+ABOVE_ALL: Final = 2**31
+"""Above every priority that a pod can have. The value of a row without tasks."""
 
 
 class LowestPriorities:
@@ -29,13 +29,13 @@ class LowestPriorities:
         """The rows whose tasks changed, or their priorities. The cache adds to them."""
 
     def column(self) -> IntColumn:
-        """Return the lowest priority on each row, `NO_TASKS` for a row without tasks. Do not write to it."""
+        """Return the lowest priority on each row, `ABOVE_ALL` for a row without tasks. Do not write to it."""
         missing = self._table.size - len(self._column)
         if missing:
-            self._column = np.append(self._column, np.full(missing, NO_TASKS, np.int64))
+            self._column = np.append(self._column, np.full(missing, ABOVE_ALL, np.int64))
         for row in self.changed:
             node = self._table.nodes[row]
             tasks = self._on_node.get(node.metadata.name, {}).values() if node is not None else ()
-            self._column[row] = min((task.preemptor_priority for task in tasks), default=NO_TASKS)
+            self._column[row] = min((task.preemptor_priority for task in tasks), default=ABOVE_ALL)
         self.changed.clear()
         return self._column

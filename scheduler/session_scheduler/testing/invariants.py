@@ -12,7 +12,7 @@ from session_scheduler.model.devices import CLASS_PREFIX, DeviceClass
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.sub_groups import as_text
-from session_scheduler.state.lowest_priorities import NO_TASKS
+from session_scheduler.state.lowest_priorities import ABOVE_ALL
 
 _ENDED = ("Succeeded", "Failed")
 
@@ -80,7 +80,7 @@ def _usage(scheduler: Scheduler, given: Given) -> Iterator[str]:
     view, lowest = cache.table.all_rows(), cache.lowest_priorities.column()
     for name, row in sorted(cache.table.row_of.items()):
         tasks = on_row.get(row, [])
-        priority = min((task.preemptor_priority for task in tasks), default=NO_TASKS)
+        priority = min((task.preemptor_priority for task in tasks), default=ABOVE_ALL)
         if lowest[row] != priority:
             yield f"node {name}: expected the lowest priority {priority}, got {lowest[row]}"
         expected = Counter({"pods": len(tasks)})
