@@ -17,7 +17,7 @@ from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.queue_shares import Counts, QueueShares
 from session_scheduler.model.queues import PODS, QUEUE_LABEL, Amounts, Problem, QueueSpec, QueueTree, of_object
 from session_scheduler.state.nominations import Nominations
-from session_scheduler.state.running_pods import RunningPods
+from session_scheduler.state.running_pods import RunningPods, add_to
 from session_scheduler.state.tables import ObjectTables
 
 NominatedKind = tuple[int, bool, TaskClass]
@@ -248,18 +248,12 @@ class QueueUse:
             self._drop_nominated(task)
             if after is not None:
                 self._nominated_kinds[task] = after
-                self.nominated.setdefault(after[0], Counter())[after[1]] += 1
+                add_to(self.nominated, *after, 1)
 
     def _drop_nominated(self, task: Task) -> None:
         before = self._nominated_kinds.pop(task, None)
         if before is not None:
-            queue, kind = before
-            kinds = self.nominated[queue]
-            kinds[kind] -= 1
-            if not kinds[kind]:
-                del kinds[kind]
-            if not kinds:
-                del self.nominated[queue]
+            add_to(self.nominated, *before, -1)
 
     def _count_of(self, task: Task) -> _Counted | None:
         if not self._serves(task.pod.spec.scheduler_name):
@@ -308,10 +302,7 @@ class QueueUse:
             if counted.kept:
                 _add(counts.decided_kept, counted.cls.requests, sign)
         if counted.allocated and not counted.kept:
-            standings = self._standings.setdefault(counted.queue, Counter())
-            standings[counted.standing] += sign
-            if not standings[counted.standing]:
-                del standings[counted.standing]
+            add_to(self._standings, counted.queue, counted.standing, sign)
 
 
 def _add(total: Amounts, amounts: Mapping[str, int], sign: int) -> None:

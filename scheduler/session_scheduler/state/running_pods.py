@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Container, Hashable, Iterator
+from typing import TypeVar
 
 from session_scheduler.model.groups import Task
 
+_Kind = TypeVar("_Kind", bound=Hashable)
 _Entry = tuple[str, str, int]
 """A task's queue, node and priority."""
 
@@ -51,18 +53,18 @@ class RunningPods:
 
     def _count(self, entry: _Entry, sign: int) -> None:
         queue, node, priority = entry
-        _add(self._priorities, queue, priority, sign)
+        add_to(self._priorities, queue, priority, sign)
         nodes = self._on.setdefault(queue, {})
-        _add(nodes, node, priority, sign)
+        add_to(nodes, node, priority, sign)
         if not nodes:
             del self._on[queue]
 
 
-def _add(counts: dict[str, Counter[int]], name: str, priority: int, sign: int) -> None:
-    """Add to a counter; drop it once it is empty."""
+def add_to(counts: dict[str, Counter[_Kind]], name: str, kind: _Kind, sign: int) -> None:
+    """Add 1 or -1 to the number of a kind in the counter of this name; drop what becomes empty."""
     found = counts.setdefault(name, Counter())
-    found[priority] += sign
-    if not found[priority]:
-        del found[priority]
+    found[kind] += sign
+    if not found[kind]:
+        del found[kind]
     if not found:
         del counts[name]
