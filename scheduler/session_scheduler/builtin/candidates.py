@@ -46,8 +46,6 @@ class CandidateSearch:
         """The rows in order, each time with their numbers."""
         self._found: list[IntColumn] = []
         """The prices of the candidates found."""
-        self._rejected: dict[int, str] = {}
-        """As `rejected`, also of rows that the search did not reach."""
         self.rejected: dict[int, str] = {}
         """By row, in order: why callbacks reject its cheapest victims."""
         self.failure: FluenceError | None = None
@@ -105,6 +103,7 @@ class CandidateSearch:
         places = np.flatnonzero(numbers[_KIND] == _CANDIDATE)
         traits, saves = numbers[_WHAT, places], numbers[_PRICE, places] == 0
         allowed = np.ones(len(places), np.bool_)
+        objections: dict[int, str] = {}
         end = _end(allowed, saves, wanted, spares=spares)
         for index in _firsts(traits):
             if index >= end:
@@ -116,8 +115,9 @@ class CandidateSearch:
                 alike = traits == number if number != _ASK_EACH else np.arange(len(places)) == index
                 allowed &= ~alike
                 end = _end(allowed, saves, wanted, spares=spares)
-                self._rejected.update(dict.fromkeys(part[places[alike]].tolist(), why))
-        self.rejected.update({row: self._rejected[row] for row in part[places[:end][~allowed[:end]]].tolist()})
+                objections.update(dict.fromkeys(np.flatnonzero(alike).tolist(), why))
+        reached = np.flatnonzero(~allowed[:end]).tolist()
+        self.rejected.update({int(part[places[index]]): objections[index] for index in reached})
         return places[:end][allowed[:end]]
 
     def _numbers(self, part: RowIndex) -> IntColumn:

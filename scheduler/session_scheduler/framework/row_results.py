@@ -58,12 +58,11 @@ class RowResults:
         current: BoolColumn = self._stamps[rows] == self._changes.last()[rows]
         return current
 
-    def put(self, rows: int | RowIndex, value: Any, numbers: Sequence[int]) -> None:
-        """Store one result for a row, or for each of several rows."""
-        self.numbers[:, rows] = numbers if isinstance(rows, int) else np.array(numbers)[:, None]
-        self._stamps[rows] = self._changes.last()[rows]
-        for row in (rows,) if isinstance(rows, int) else rows.tolist():
-            self.values[row] = value
+    def put(self, row: int, value: Any, numbers: Sequence[int]) -> None:
+        """Store a result."""
+        self.numbers[:, row] = numbers
+        self._stamps[row] = self._changes.last()[row]
+        self.values[row] = value
 
     def number_of(self, thing: Hashable) -> int:
         """A number for a column that stands for this thing: equal things have equal numbers, from 0."""
