@@ -28,7 +28,7 @@ from session_scheduler.framework.evaluation import (
 from session_scheduler.framework.hooks import PluginError
 from session_scheduler.framework.node_refusals import NodeRefusals, summarise
 from session_scheduler.framework.statement import Ledger
-from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView, RowIndex
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView, RowIndex, rows_since
 from session_scheduler.model.groups import Task
 from session_scheduler.model.row_heap import RowHeap, Totals
 
@@ -171,7 +171,7 @@ class Board:
             self._refresh_any(rows)
 
     def _unseen_rows(self) -> RowIndex:
-        rows = np.array(sorted(set(self._touched[self._cursor :])), np.int64)
+        rows = rows_since(self._touched, self._cursor)
         self._cursor = len(self._touched)
         return rows
 
@@ -409,7 +409,7 @@ class Board:
         if known is None or self._naive or self.evaluation.any_filters or self._asks_each_task:
             known = self._own = refusals_by(filters, self._table.all_rows(), mask, task)
         elif begin < len(self._touched):
-            rows = np.array(sorted(set(self._touched[begin:])), np.int64)
+            rows = rows_since(self._touched, begin)
             known.put(rows, refusals_by(filters, NodeView(self._table, rows), mask[rows], task))
         return known
 

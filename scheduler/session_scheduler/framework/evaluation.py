@@ -16,7 +16,7 @@ from session_scheduler.framework.hooks import HookCall, PluginCalls, ScopedCall,
 from session_scheduler.framework.node_info import NodeInfo
 from session_scheduler.framework.node_refusals import NodeRefusals, Verdict
 from session_scheduler.model.classes import TaskClass
-from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView, rows_since
 from session_scheduler.model.groups import Task
 from session_scheduler.model.refusals import Refusal
 
@@ -432,7 +432,7 @@ class FilterResult:
         before, filtering = self._before, self._filtering
         if self._seen == len(self._touched) or self._is_static or before is None or filtering is None:
             return
-        rows = np.array(sorted(set(self._touched[self._seen :])), np.int64)
+        rows = rows_since(self._touched, self._seen)
         view, passed = NodeView(self._table, rows), before.mask[rows]
         mask = passed.copy()
         filtering.run(view, mask, None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -64,6 +64,11 @@ def node_amounts(node: Node) -> dict[str, int]:
 
 
 _DIGITS = re.compile(r"(\d+)")
+
+
+def rows_since(touched: Sequence[int], begin: int) -> RowIndex:
+    """The rows of the changes from this position of `touched` on, each once and in order."""
+    return np.array(sorted(set(touched[begin:])), np.int64)
 
 
 def natural(name: str) -> tuple[tuple[str, int], ...]:
