@@ -359,25 +359,25 @@ class SharedFilters:
         """`touched` has the rows of all changes in the session, in order."""
         self._table = table
         self._touched = touched
-        self._results: dict[tuple[FilterResult | None, Hashable], FilterResult] = {}
-        """By the result of the filters before, and the filter's key."""
+        self._results: dict[tuple[FilterResult, Hashable] | None, FilterResult] = {}
+        """By the result of the filters before, and the filter's key; that of no filters by None."""
 
     def after(self, filters: Sequence[Filtering]) -> tuple[FilterResult, int]:
         """Return the result of the first of these filters, and their number: as many as can be shared, or as leave a
         row. Raises PluginError.
         """
-        found = self._result(None, None)
+        found = self._result(None)
         for place, filtering in enumerate(filters):
             if filtering.key is None or filtering.scope is Scope.ANY or found.is_empty:
                 return found, place
-            found = self._result(found, filtering)
+            found = self._result((found, filtering))
         return found, len(filters)
 
-    def _result(self, before: FilterResult | None, filtering: Filtering | None) -> FilterResult:
-        key = before, filtering.key if filtering is not None else None
+    def _result(self, last: tuple[FilterResult, Filtering] | None) -> FilterResult:
+        key = (last[0], last[1].key) if last is not None else None
         found = self._results.get(key)
         if found is None:
-            found = self._results[key] = FilterResult(self._table, self._touched, before, filtering)
+            found = self._results[key] = FilterResult(self._table, self._touched, last)
         else:
             found.catch_up()
         return found
@@ -393,23 +393,19 @@ class SharedFilters:
 class FilterResult:
     """The rows that pass some filters, and the refusals of the last one. It follows the changes of rows."""
 
-    def __init__(
-        self, table: NodeTable, touched: Sequence[int], before: FilterResult | None, filtering: Filtering | None
-    ) -> None:
+    def __init__(self, table: NodeTable, touched: Sequence[int], last: tuple[FilterResult, Filtering] | None) -> None:
+        """`last` is the last filter, after the result of those before it; None for all rows with a node."""
         self._table = table
         self._touched = touched
-        self._before = before
-        self._filtering = filtering
+        self._last = last
         self._seen = len(touched)
         self._refusals: NodeRefusals | None = None
         """None: not asked for yet."""
-        self._is_static: bool = before is None or (
-            before._is_static and (filtering is None or filtering.scope is Scope.STATIC)
-        )
-        self.mask: BoolColumn = table.valid() if before is None else before.mask.copy()
+        self._is_static: bool = last is None or (last[0]._is_static and last[1].scope is Scope.STATIC)
+        self.mask: BoolColumn = table.valid() if last is None else last[0].mask.copy()
         """The rows that pass. Read only."""
-        if filtering is not None:
-            filtering.run(table.all_rows(), self.mask, None)
+        if last is not None:
+            last[1].run(table.all_rows(), self.mask, None)
         self.is_empty = not self.mask.any()
         """Whether no row passes."""
         self.counted_bytes = 0
@@ -425,34 +421,38 @@ class FilterResult:
         one: FilterResult | None = self
         while one is not None:
             yield one
-            one = one._before
+            one = one._last[0] if one._last is not None else None
 
     def catch_up(self) -> None:
         """Re-evaluate the rows that changed, after the result before did so. Raises PluginError."""
-        before, filtering = self._before, self._filtering
-        if self._seen == len(self._touched) or self._is_static or before is None or filtering is None:
+        if self._last is None or self._is_static or self._seen == len(self._touched):
             return
+        before, filtering = self._last
         rows = rows_since(self._touched, self._seen)
         view, passed = NodeView(self._table, rows), before.mask[rows]
         mask = passed.copy()
         filtering.run(view, mask, None)
         if self._refusals is not None:
-            found = NodeRefusals.none(len(rows))
-            _put_refusals(found, filtering, view, passed & ~mask, None)
-            self._refusals.put(rows, found)
+            self._refusals.put(rows, _refused(filtering, view, passed & ~mask))
         self.mask[rows] = mask
         self.is_empty = not self.mask.any()
         self._seen = len(self._touched)
 
     def refusals(self) -> list[NodeRefusals]:
         """Return the refusals of each of the filters. Raises PluginError."""
-        if self._before is None or self._filtering is None:
+        if self._last is None:
             return []
+        before, filtering = self._last
         if self._refusals is None:
-            found = NodeRefusals.none(len(self.mask))
-            _put_refusals(found, self._filtering, self._table.all_rows(), self._before.mask & ~self.mask, None)
-            self._refusals = found
-        return [*self._before.refusals(), self._refusals]
+            self._refusals = _refused(filtering, self._table.all_rows(), before.mask & ~self.mask)
+        return [*before.refusals(), self._refusals]
+
+
+def _refused(filtering: Filtering, view: NodeView, gone: BoolColumn) -> NodeRefusals:
+    """Return the refusals of a filter that rejects these rows."""
+    found = NodeRefusals.none(len(view))
+    _put_refusals(found, filtering, view, gone, None)
+    return found
 
 
 # ------------------------------------------------------------------ normalising
