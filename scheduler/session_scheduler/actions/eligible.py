@@ -52,9 +52,12 @@ class EligibleVictims:
         tasks = self._cache.tasks_on(node)
         if self._queues is not None:
             tasks = [task for task in tasks if task.group.queue in self._queues]
-        found = [task for task in tasks if not self._is_being_bound(task)]
-        if any(task.standing < self._priority for task in tasks if task not in found):
-            self.on_nodes_with_binds.add(node)
+        found = []
+        for task in tasks:
+            if not self._is_being_bound(task):
+                found.append(task)
+            elif task.standing < self._priority:
+                self.on_nodes_with_binds.add(node)
         if self._reclaims:
             return self._runner.reclaimable(self._group, filter(self._is_of_other_queue, found))
         return self._runner.preemptable(self._group, filter(self._is_outranked, found)) if self._limited else found
