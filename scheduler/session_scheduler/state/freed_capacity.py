@@ -91,7 +91,7 @@ class FreedCapacity:
 
     def has(self, profile: str) -> bool:
         """Whether an event may help groups of this profile."""
-        return any(rejector[0] == profile for rejector, _ in self._freed)
+        return bool(self._freed_for(profile))
 
     # ------------------------------------------------------------------ unschedulable groups
 
@@ -151,7 +151,7 @@ class FreedCapacity:
         """The groups of a profile that may fit what was freed. Those whose backoff ends after `now` are left out."""
         offers: list[_Offer] = []
         fit: dict[SameRejections, None] = {}
-        for source in [source for source in self._freed if source[0][0] == profile]:
+        for source in self._freed_for(profile):
             offer = _Offer(self._table, self._needs[source], self._freed[source].values(), self._evictable)
             groups, useful = offer.compare()
             self._keep(source, useful.__contains__)  # further capacity would be a further event
@@ -161,8 +161,11 @@ class FreedCapacity:
 
     def forget(self, profile: str, recorded: int) -> None:
         """Forget the first `recorded` events, as far as they concern a profile: no other group fits what they freed."""
-        for source in [source for source in self._freed if source[0][0] == profile]:
+        for source in self._freed_for(profile):
             self._keep(source, lambda one: one.number > recorded)
+
+    def _freed_for(self, profile: str) -> list[_Source]:
+        return [source for source in self._freed if source[0][0] == profile]
 
     def _keep(self, source: _Source, wanted: Callable[[Freed], bool]) -> None:
         """Forget the other events."""
