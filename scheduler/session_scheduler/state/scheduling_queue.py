@@ -101,6 +101,8 @@ class SchedulingQueue:
         self._waiting: dict[str, _Waiting] = {}
         self._unschedulable: dict[str, _Waiting] = {}
         """By key, the oldest first."""
+        self._moved: dict[str, None] = {}
+        """The unschedulable groups whose place may have changed."""
         self._hurried: set[str] = set()
         """The requeued groups in backoff."""
         self._activated: set[str] = set()
@@ -217,6 +219,7 @@ class SchedulingQueue:
         self._hurried.discard(key)
         if waiting.unschedulable is not None:
             del self._unschedulable[key]
+            self._moved.pop(key, None)
             self._rejections.drop(key, waiting.place, waiting.unschedulable)
             waiting.unschedulable = None
 
@@ -268,6 +271,7 @@ class SchedulingQueue:
         """
         if not self._freed.has(profile):
             return None
+        self._update_places()
         found = self._freed.fitting(profile, self._waiting, now)
         if found:
             return found
@@ -276,6 +280,7 @@ class SchedulingQueue:
 
     def fitted(self, profile: str, groups: FittingGroups) -> None:
         """Forget the events if no group that may fit is left, also in backoff."""
+        self._update_places()
         if not groups and not groups.left_out:
             self._freed.forget(profile, groups.recorded)
 
@@ -341,10 +346,21 @@ class SchedulingQueue:
         self._reenter(key, waiting, waiting.unschedulable, changed if alone else known | changed)
 
     def changed_order(self, changed: str | None = None) -> None:
-        """The place of a group (its key) may have changed; None for all groups."""
-        for key in list(self._unschedulable) if changed is None else (changed,):
-            waiting = self._unschedulable.get(key)
-            if waiting is not None and waiting.unschedulable is not None and waiting.place != self._place_of(key):
+        """The place of a group (its key) may have changed; None for all groups.
+
+        The queue reads it once before it next compares places. A gang's place costs a look at each of its pods, and all
+        of these may change at once.
+        """
+        if changed is None:
+            self._moved.update(dict.fromkeys(self._unschedulable))
+        elif changed in self._unschedulable:
+            self._moved[changed] = None
+
+    def _update_places(self) -> None:
+        moved, self._moved = self._moved, {}
+        for key in moved:
+            waiting = self._unschedulable[key]
+            if waiting.unschedulable is not None and waiting.place != self._place_of(key):
                 self._reenter(key, waiting, waiting.unschedulable, waiting.unschedulable.wants)
 
     def _reenter(self, key: str, waiting: _Waiting, known: SameRejections, wants: Wants) -> None:

@@ -10,7 +10,7 @@ from session_scheduler.model.class_table import ClassTable
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
 from session_scheduler.model.objects import Node, Pod
-from session_scheduler.state.rejections import Place
+from session_scheduler.state.rejections import LOWEST, Place
 from session_scheduler.state.scheduling_queue import SchedulingQueue
 from session_scheduler.testing import node, pod
 
@@ -106,3 +106,50 @@ def test_events_of_unknown_nodes_and_of_nodes_without_waiting_groups_are_not_kep
     world.queue.happened(ClusterEvent(Pod, ActionType.DELETE, pod("p", bound_to="gone"), None))
     assert world.queue.fitting(PROFILE, None) is None
     assert not world.queue.has_freed(PROFILE)
+
+
+def test_many_changes_of_a_group_cost_one_look_at_its_place() -> None:
+    world, read, order = World(0), list[str](), {"1": 1}
+
+    def place_of(key: str) -> Place:
+        read.append(key)
+        return Place("q", (order[key],))
+
+    world.queue = SchedulingQueue(hints=lambda *_: HINTS, table=world.table, place_of=place_of)
+    reject(world, "1", cpu=1)
+    world.free(2)
+    before = len(read)
+    order["1"] = 2
+    for _ in range(100):
+        world.queue.changed_order("1")
+    world.queue.changed_order("gone")
+    assert len(read) == before
+    fitting = world.queue.fitting(PROFILE, None)
+    assert fitting is not None
+    assert fitting.first("q") == (2,)
+    assert len(read) == before + 2  # to compare, and to enter it again
+
+
+def test_a_place_that_changes_in_a_session_counts_when_the_session_closes() -> None:
+    world, priorities = World(0), {"1": 5, "2": LOWEST}
+    running = world.classes.of(pod("running", cpu=1000))
+    world.queue = SchedulingQueue(
+        hints=lambda *_: HINTS, table=world.table, place_of=lambda key: Place("q", (key,), priorities[key]),
+        evictable=lambda _: [(0, running)],
+    )  # fmt: skip
+    for key in priorities:
+        reject(world, key, cpu=900)
+    world.free(3)
+    fitting = world.queue.fitting(PROFILE, None)
+    assert fitting is not None
+    assert world.queue.requeue_next(fitting, "q") == "1"
+    priorities["2"] = 5
+    world.queue.changed_order("2")
+    world.queue.fitted(PROFILE, fitting)
+    assert world.queue.has_freed(PROFILE)
+
+
+def reject(world: World, key: str, cpu: int) -> None:
+    """Reject a group of one pod with this request."""
+    cls = world.classes.of(pod(f"p{key}", cpu=cpu))
+    world.queue.failed(key, 0.0, frozenset({(cls, frozenset({"P"}))}))
