@@ -18,7 +18,7 @@ INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/se
 .PHONY: help setup demo docs test test-all test-programs controlplane tools kwok test-controlplane test-restore faults e2e \
   e2e-migration e2e-packages e2e-image release-check manifests \
   fuzz fuzz-asan asan-build test-asan fuzz-reapi lint format conformance-reapi bench bench-matcher bench-instructions \
-  test-reapi bench-live soak-live soak-sim slurm-peer e2e-slurm queues-peer e2e-queues dist constraints clean
+  test-reapi bench-gpus bench-live soak-live soak-sim slurm-peer e2e-slurm queues-peer e2e-queues dist constraints clean
 
 help:
 	@echo 'make demo         install into $(VENV), then place the pods of the first example'
@@ -51,6 +51,7 @@ help:
 	@echo 'make bench        measure pods per second in memory, in a full cluster too, and the cost of a preemption'
 	@echo 'make bench-matcher  compare the speed of the matcher with Fluxion (and with the library in FLUXION_REAPI_LIB)'
 	@echo 'make bench-instructions  count the instructions of a match (needs valgrind), and compare with the recorded numbers'
+	@echo 'make bench-gpus   compare the GPUs allocated from a public trace, in OPENB_DIR, with the policies of its paper'
 	@echo 'make bench-live   compare pods and reports per second on a real API server with kube-scheduler, for each kind of workload'
 	@echo 'make soak-live    create and delete 10,000 pods and 1,000 nodes for ten minutes: no pod is lost, and memory does not grow'
 	@echo 'make soak-sim     simulate an hour of random events in memory: all invariants hold, and memory does not grow'
@@ -237,6 +238,11 @@ bench-matcher: $(STAMP)
 # Gives the same numbers on every run of a build, however busy the machine is. BENCH='--record' stores them.
 bench-instructions: $(STAMP)
 	$(BIN)/python tests/benchmarks/instructions.py $(BENCH)
+
+# OPENB_DIR names the folder with the trace; BENCH='--variants default,cpu200 --seeds 3 --json result.json' changes the run.
+GPU_CONFIGS := $(wildcard examples/14-gpu-fleet/config.yaml)
+bench-gpus: $(STAMP)
+	$(BIN)/python -m tests.benchmarks.gpu_fleet $(GPU_CONFIGS:%=--config %) $(BENCH)
 
 # BENCH='--workload basic,gangs --nodes 5000 --pods 5000 --rounds 3 --json result.json' changes the run;
 # BENCH='--only fluence --other PATH --rounds 7' compares with the scheduler of another checkout.

@@ -56,7 +56,7 @@ OUTSIDE: Final[Mapping[str, str]] = {
     ".": "a shell",
 }
 """The programs that no test runs, with their requirements."""
-BUILDS: Final = frozenset({"test", "test-all", "setup", "lint", "format", "bench-live"})
+BUILDS: Final = frozenset({"test", "test-all", "setup", "lint", "format", "bench-live", "bench-gpus"})
 """The targets of make that no test runs: they build, or take minutes."""
 LISTED: Final[Mapping[str, str]] = {
     "fluence graph cluster.yaml --resources resources.yaml > graph.json": "a cluster's objects",
