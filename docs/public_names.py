@@ -57,6 +57,7 @@ MODULES = (
     "session_scheduler.sdk.leader",
     "session_scheduler.sdk.logs",
     "session_scheduler.sdk.signals",
+    "session_scheduler.sdk.small_http_server",
     "session_scheduler.sdk.sockets",
     "session_scheduler.sdk.tasks",
     "session_scheduler.testing",

@@ -8,7 +8,6 @@ flood of requests does not delay the scheduler, which runs on the same thread.
 from __future__ import annotations
 
 import json
-import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
@@ -16,33 +15,27 @@ from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
 import structlog
-from aiohttp import web
-from aiohttp.typedefs import Handler
 
 from session_scheduler.base.clock import Clock, SystemClock
 from session_scheduler.base.rate_limits import RateLimit
-from session_scheduler.base.sockets import bound
 from session_scheduler.config.settings import Serving
 from session_scheduler.sdk.http_authorization import Denial
+from session_scheduler.sdk.small_http_server import Request, Response, SmallHttpServer, checked, text_response
 
 __all__ = ["Endpoints", "Exposition"]
 
 _log = structlog.get_logger(__name__)
 
 IDLE_SECONDS: Final = 15.0
-"""How long a connection may be idle, or take for the headers of a request, before the server closes it."""
+"""How long a connection may take for the head of a request, or to read the response, before the server closes it."""
 SHUTDOWN_SECONDS: Final = 1.0
 """How long responses in flight may take when the server stops."""
-_QUEUE: Final = 128
-_MAX_LINE: Final = 4096
-"""Bytes: the limit of a request's first line."""
-_MAX_HEADER: Final = 16384
-"""Bytes: the limit of each header; a token with the user's groups may be long."""
+_MOST_CONNECTIONS: Final = 256
+_MOST_BYTES: Final = 20 << 10
+"""The limit of a request's first line and headers; a token with the user's groups may be long."""
 _PROBES: Final = frozenset(("/healthz", "/livez", "/readyz"))
 _OPEN: Final = _PROBES | {"/metrics"}
-_SILENT: Final = logging.Logger("endpoints", logging.CRITICAL)
-"""aiohttp would log a traceback for each malformed request: any client could fill the logs."""
-_HEADERS: Final = {"Server": "fluence", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+_JSON: Final = "application/json; charset=utf-8"
 
 
 class Exposition(Protocol):
@@ -86,7 +79,7 @@ class Endpoints:
         self._health = health
         self._ready = ready
         self._config = config or (lambda: None)
-        self._plugins = plugins or (lambda *_: (404, b"", "text/plain"))
+        self._plugins = plugins
         self._explain = explain
         self._authorize = authorize
         clock = clock or SystemClock()
@@ -94,57 +87,38 @@ class Endpoints:
         self._limit = RateLimit(clock, serving.requests_per_second)
         self._health_check = health_check
         self._fields = fields
-        application = web.Application(middlewares=[_log_errors, self._limited, self._authorized])
-        handlers: dict[str, Handler] = {
+        self._paths: dict[str, Callable[[Request], Response]] = {
             "/metrics": self._get_metrics,
             "/healthz": self._get_health,
             "/livez": self._get_health,
             "/readyz": self._get_ready,
         }
         if config is not None:
-            handlers["/configz"] = self._get_config
-        self._paths = list(handlers)
-        if explain is not None:
-            handlers["/explain/{namespace}/{name}"] = self._get_explanation
-        if plugins is not None:
-            handlers["/plugins/{plugin}/{path:.+}"] = self._get_plugin
-        for path, handler in handlers.items():
-            application.router.add_get(path, handler)
-        application.on_response_prepare.append(_with_headers)
-        self._runner = web.AppRunner(
-            application,
-            access_log=None,  # every probe would be a line
-            logger=_SILENT,
-            shutdown_timeout=SHUTDOWN_SECONDS,
-            keepalive_timeout=idle_seconds,
-            lingering_time=0,  # never read a request's body
-            max_line_size=_MAX_LINE,
-            max_field_size=_MAX_HEADER,
+            self._paths["/configz"] = self._get_config
+        self._server = SmallHttpServer(
+            self._respond,
+            most_bytes=_MOST_BYTES,
+            most_connections=_MOST_CONNECTIONS,
+            seconds=idle_seconds,
+            shutdown_seconds=SHUTDOWN_SECONDS,
         )
+        self._address = (serving.host, serving.port)
 
     async def start(self) -> tuple[str, int]:
         """Serve. Returns the bound address. Raises InputError if it cannot be bound."""
-        listening = bound(self._serving.host, self._serving.port, self._fields, queue=_QUEUE)
-        try:
-            await self._runner.setup()
-            await web.SockSite(self._runner, listening).start()
-        except BaseException:
-            listening.close()
-            await self._runner.cleanup()
-            raise
-        host, port = self.address
-        _log.info(f"serving {', '.join(self._paths[:-1])} and {self._paths[-1]}", host=host, port=port)
+        self._address = host, port = await self._server.start(self._serving.host, self._serving.port, self._fields)
+        *paths, last = self._paths
+        _log.info(f"serving {', '.join(paths)} and {last}", host=host, port=port)
         return host, port
 
     @property
     def address(self) -> tuple[str, int]:
         """The bound host and port, after `start`."""
-        host, port = self._runner.addresses[0][:2]
-        return host, port
+        return self._address
 
     async def stop(self) -> None:
         """Close the server and its connections. Idempotent."""
-        await self._runner.cleanup()
+        await self._server.stop()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -157,77 +131,40 @@ class Endpoints:
 
     # ------------------------------------------------------------------ limits and rights
 
-    @web.middleware
-    async def _limited(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _respond(self, request: Request) -> Response:
         limit = self._probe_limit if request.path in _PROBES else self._limit
-        wait = limit.admit(request.remote or "")
-        if not wait:
-            return await handler(request)
-        seconds = math.ceil(wait)
-        text = f"too many requests: retry after {seconds} s\n"
-        return web.Response(status=429, text=text, headers={"Retry-After": str(seconds)})
-
-    @web.middleware
-    async def _authorized(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if self._authorize is None or request.path in _OPEN:
-            return await handler(request)
-        denial = await self._authorize(request.headers.get("Authorization", ""), request.path)
-        if denial is None:
-            return await handler(request)
-        headers = {"WWW-Authenticate": "Bearer"} if denial.status == HTTPStatus.UNAUTHORIZED else {}
-        return web.Response(status=denial.status, text=denial.text + "\n", headers=headers)
+        if wait := limit.admit(request.client):
+            seconds = math.ceil(wait)
+            retry = {"Retry-After": str(seconds)}
+            return text_response(HTTPStatus.TOO_MANY_REQUESTS, f"too many requests: retry after {seconds} s", retry)
+        if self._authorize is not None and request.path not in _OPEN:
+            denial = await self._authorize(request.headers.get("authorization", ""), request.path)
+            if denial is not None:
+                unknown = denial.status == HTTPStatus.UNAUTHORIZED
+                return text_response(denial.status, denial.text, {"WWW-Authenticate": "Bearer"} if unknown else {})
+        if request.path in self._paths:
+            return self._paths[request.path](request)
+        match request.path.split("/"):
+            case ["", "explain", namespace, name] if self._explain is not None and namespace and name:
+                return _json(*await self._explain(namespace, name))
+            case ["", "plugins", plugin, *parts] if self._plugins is not None and plugin and any(parts):
+                return Response(*self._plugins(plugin, "/".join(parts), request.query))
+        return text_response(HTTPStatus.NOT_FOUND, "not found")
 
     # ------------------------------------------------------------------ responses
 
-    async def _get_metrics(self, request: web.Request) -> web.Response:
-        body, content_type = self._metrics.exposition(request.headers.get("Accept", ""))
-        return web.Response(body=body, headers={"Content-Type": content_type})
+    def _get_metrics(self, request: Request) -> Response:
+        return Response(HTTPStatus.OK, *self._metrics.exposition(request.headers.get("accept", "")))
 
-    async def _get_health(self, request: web.Request) -> web.Response:
-        return _checked(request.path[1:], {self._health_check: self._health()}, request)
+    def _get_health(self, request: Request) -> Response:
+        return checked(request.path[1:], {self._health_check: self._health()}, request.query)
 
-    async def _get_ready(self, request: web.Request) -> web.Response:
-        return _checked("readyz", self._ready(), request)
+    def _get_ready(self, request: Request) -> Response:
+        return checked("readyz", self._ready(), request.query)
 
-    async def _get_config(self, _request: web.Request) -> web.Response:
-        return web.json_response(text=json.dumps(self._config(), indent=2, ensure_ascii=False) + "\n")
-
-    async def _get_explanation(self, request: web.Request) -> web.Response:
-        where = request.match_info
-        assert self._explain is not None  # noqa: S101 (the path exists only then)
-        status, answer = await self._explain(where["namespace"], where["name"])
-        return web.json_response(text=json.dumps(answer, indent=2, ensure_ascii=False) + "\n", status=status)
-
-    async def _get_plugin(self, request: web.Request) -> web.Response:
-        where = request.match_info
-        status, body, kind = self._plugins(where["plugin"], where["path"], dict(request.query))
-        return web.Response(status=status, body=body, headers={"Content-Type": kind})
+    def _get_config(self, _request: Request) -> Response:
+        return _json(HTTPStatus.OK, self._config())
 
 
-def _checked(name: str, checks: Mapping[str, str | None], request: web.Request) -> web.Response:
-    """Like the API server: `ok`, or a line for each check if one fails or `?verbose` is set."""
-    failed = any(problem is not None for problem in checks.values())
-    if not failed and "verbose" not in request.query:
-        return web.Response(text="ok")
-    lines = [
-        f"[+]{check} ok" if problem is None else f"[-]{check} failed: {' '.join(problem.split())}"
-        for check, problem in checks.items()
-    ]
-    lines.append(f"{name} check {'failed' if failed else 'passed'}")
-    return web.Response(text="\n".join(lines) + "\n", status=503 if failed else 200)
-
-
-@web.middleware
-async def _log_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Log the exception of a handler; respond 500 without its text."""
-    try:
-        return await handler(request)
-    except web.HTTPException:
-        raise
-    except Exception:  # noqa: BLE001 (logged; the server goes on)
-        _log.exception("a request failed", path=request.path)
-        return web.Response(text="internal error: see the logs\n", status=500)
-
-
-async def _with_headers(_request: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update(_HEADERS)
+def _json(status: int, value: object) -> Response:
+    return Response(status, json.dumps(value, indent=2, ensure_ascii=False).encode() + b"\n", _JSON)

@@ -107,7 +107,7 @@ Registry(BUILTIN).load_calls(SchedulerConfig())
 print(*sys.modules)
 """
     loaded = set(printed(script).split())
-    unused = {"session_scheduler.offline", "session_scheduler.testing", "session_scheduler.cluster.memory",
+    unused = {"aiohttp", "session_scheduler.offline", "session_scheduler.testing", "session_scheduler.cluster.memory",
               "session_scheduler.cluster.manifests", "session_scheduler.cluster.workloads", "unittest", "requests",
               "fluence_plugins.env_injection", "fluence_plugins.device_advertisement", "fluence_plugins.slurm_bridge",
               "fluence_plugins.master_queue"}  # fmt: skip

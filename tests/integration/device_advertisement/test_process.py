@@ -171,7 +171,7 @@ async def test_it_waits_for_a_configuration_and_follows_it_as_a_configmap_is_mou
 
     async with started(folder, None, FLUENCE_RESOURCES=str(mounted / "resources.yaml")) as plugin:
         await until(lambda: "offering nothing" in plugin.log(), "it waits")
-        assert (await plugin.get("/readyz")) == (200, "ok\n")
+        assert (await plugin.get("/readyz")) == (200, "ok")
         apply("..1", "resources: [{type: qpu}]")
         await until(lambda: kubelet.allocatable == {"qpu": 1000}, "the first type")
         apply("..2", "resources: [{type: qpu}, {type: qubit}]")
@@ -187,7 +187,7 @@ async def test_it_is_not_ready_but_healthy_without_a_kubelet(folder: Path) -> No
         await until(lambda: sockets(folder) == ["fluence-qpu.sock"], "its socket")
         status, body = await plugin.get("/readyz")
         assert (status, body.splitlines()[0]) == (503, "[-]qpu failed: the kubelet's socket does not exist")
-        assert await plugin.get("/healthz") == (200, "ok\n")
+        assert await plugin.get("/healthz") == (200, "ok")
         assert plugin.log().count("waiting for the kubelet in") == 1
 
 

@@ -58,14 +58,14 @@ async def test_checks_are_answered_as_the_api_server_answers_them() -> None:
         assert head.startswith(b"HTTP/1.1 503 Service Unavailable\r\n")
         assert body == b"[+]qpu ok\n[-]qubit failed: not registered\nreadyz check failed\n"
         assert await answer(port, b"GET /healthz HTTP/1.0\r\n\r\n") == (
-            b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 3\r\nConnection: close\r\n"
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 2\r\nConnection: close\r\n"
             b"Server: fluence\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff",
-            b"ok\n",
+            b"ok",
         )
         assert (await answer(port, b"GET /healthz?verbose HTTP/1.1\r\n\r\n"))[
             1
         ] == b"[+]loop ok\nhealthz check passed\n"
-        assert (await answer(port, b"GET /livez HTTP/1.1\r\n\r\n"))[1] == b"ok\n"
+        assert (await answer(port, b"GET /livez HTTP/1.1\r\n\r\n"))[1] == b"ok"
 
 
 async def test_a_scrape_says_what_it_accepts_and_head_has_no_body() -> None:
@@ -99,7 +99,7 @@ async def test_a_fault_is_answered_without_its_text() -> None:
         head, body = await answer(port, b"GET /healthz HTTP/1.1\r\n\r\n")
         assert b"500" in head
         assert body == b"internal error: see the logs\n"
-        assert (await answer(port, b"GET /readyz HTTP/1.1\r\n\r\n"))[1] == b"ok\n"
+        assert (await answer(port, b"GET /readyz HTTP/1.1\r\n\r\n"))[1] == b"ok"
 
 
 async def test_a_connection_that_says_nothing_is_closed() -> None:
@@ -111,7 +111,7 @@ async def test_a_connection_that_says_nothing_is_closed() -> None:
 async def test_whoever_holds_many_connections_keeps_no_probe_out() -> None:
     async with serving() as port:
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2 * MOST_CONNECTIONS)]
-        assert (await answer(port, b"GET /healthz HTTP/1.1\r\n\r\n"))[1] == b"ok\n"
+        assert (await answer(port, b"GET /healthz HTTP/1.1\r\n\r\n"))[1] == b"ok"
         for _, writer in silent:
             writer.transport.abort()
 
@@ -139,7 +139,7 @@ async def test_a_server_with_silent_connections_stops_without_a_word(caplog: pyt
 
 async def test_one_that_serves_every_ipv6_address_answers_ipv4_too() -> None:
     async with serving(host="::") as port:
-        assert (await answer(port, b"GET /healthz HTTP/1.1\r\n\r\n"))[1] == b"ok\n"
+        assert (await answer(port, b"GET /healthz HTTP/1.1\r\n\r\n"))[1] == b"ok"
 
 
 async def test_an_address_that_is_taken_is_told_with_the_options_that_change_it() -> None:

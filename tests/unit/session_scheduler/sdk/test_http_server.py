@@ -8,11 +8,11 @@ from typing import Any
 
 import aiohttp
 import pytest
-from structlog.testing import capture_logs
 
 from session_scheduler.config.settings import Serving
 from session_scheduler.errors import InputError
 from session_scheduler.reporting.metrics import OPENMETRICS, TEXT, Metrics
+from session_scheduler.sdk import http_server
 from session_scheduler.sdk.http_server import Endpoints
 
 LOCAL = Serving(host="127.0.0.1", port=0)
@@ -146,29 +146,29 @@ async def test_nothing_else_is_served(client: Client, path: str) -> None:
     assert (await client.ask(path))[0] == 404
 
 
-async def test_what_a_callable_raises_is_logged_and_not_shown(client: Client) -> None:
+async def test_what_a_callable_raises_is_logged_and_not_shown(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     client.state.config = {"bad": object()}
-    with capture_logs() as logs:
-        status, text = await client.ask("/configz")
+    status, text = await client.ask("/configz")
     assert status == 500
     assert "object" not in text
-    assert [(log["log_level"], log["path"]) for log in logs] == [("error", "/configz")]
+    assert [(log.levelname, log.message) for log in caplog.records] == [("ERROR", "a request failed: /configz")]
     assert await client.ask("/healthz") == (200, "ok")
 
 
-LONG = b"a" * 5000
+LONG = b"a" * 20_480
+TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
 REFUSED = {
-    "line": b"GET /" + LONG + b" HTTP/1.1\r\n\r\n",
-    "header": b"GET / HTTP/1.1\r\nA: " + LONG + b"\r\n\r\n",
-    "garbage": b"no http\r\n\r\n",
+    "line": (b"GET /" + LONG + b" HTTP/1.1\r\n\r\n", TOO_LARGE),
+    "header": (b"GET / HTTP/1.1\r\nA: " + LONG + b"\r\n\r\n", TOO_LARGE),
+    "garbage": (b"no http\r\n\r\n", b"HTTP/1.1 400 Bad Request\r\n"),
 }
 
 
-@pytest.mark.parametrize("sent", REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("sent", "refusal"), REFUSED.values(), ids=REFUSED)
 async def test_a_request_that_is_too_large_or_none_is_refused_and_fills_no_log(
-    client: Client, sent: bytes, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    client: Client, sent: bytes, refusal: bytes, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert (await raw(client.port, sent)).startswith(b"HTTP/1.0 400")
+    assert (await raw(client.port, sent)).startswith(refusal)
     assert caplog.records == []
     assert capsys.readouterr() == ("", "")
 
@@ -218,7 +218,7 @@ async def test_what_cannot_be_served_is_named_as_the_caller_calls_it() -> None:
 async def test_one_that_serves_every_ipv6_address_answers_ipv4_too() -> None:
     async with endpoints(State(), Serving(host="::", port=0)) as served:
         _, port = served.address
-        assert (await raw(port, b"GET /healthz HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.0 200")
+        assert (await raw(port, b"GET /healthz HTTP/1.0\r\n\r\n")).startswith(b"HTTP/1.1 200")
 
 
 async def test_nobody_is_answered_after_stop_which_may_be_called_again() -> None:
@@ -270,3 +270,40 @@ async def test_a_pod_is_explained_by_its_namespace_and_name():
             assert (await client.ask("/explain/a/p", method="POST"))[0] == 405
     finally:
         await served.stop()
+
+
+async def test_a_response_in_flight_may_complete_when_the_server_stops(monkeypatch):
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def explain(_namespace, _name):
+        asked.set()
+        await go_on.wait()
+        return 200, {}
+
+    served = endpoints(State(), explain=explain)
+    _, port = await served.start()
+    async with asyncio.TaskGroup() as tasks:
+        answered = tasks.create_task(raw(port, b"GET /explain/a/p HTTP/1.1\r\n\r\n"))
+        await asked.wait()
+        stopped = tasks.create_task(served.stop())
+        await asyncio.sleep(0)
+        go_on.set()
+    assert answered.result().startswith(b"HTTP/1.1 200")
+    assert stopped.done()
+
+
+async def test_a_response_that_never_comes_does_not_keep_it_from_stopping(monkeypatch, caplog):
+    monkeypatch.setattr(http_server, "SHUTDOWN_SECONDS", 0.01)
+    asked = asyncio.Event()
+
+    async def explain(_namespace, _name):
+        asked.set()
+        await asyncio.Event().wait()
+
+    served = endpoints(State(), explain=explain)
+    _, port = await served.start()
+    answered = asyncio.create_task(raw(port, b"GET /explain/a/p HTTP/1.1\r\n\r\n"))
+    await asked.wait()
+    await served.stop()
+    assert await answered == b""
+    assert caplog.records == []
