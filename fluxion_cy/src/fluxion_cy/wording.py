@@ -36,7 +36,7 @@ class Words:
         return ""
 
     def number(self, kind: str, number: int, need: int, unit: str) -> str:  # noqa: ARG002 - for other words
-        """An amount whose type the sentence has named before; `need`: how much of it is requested."""
+        """An amount whose type the sentence has already named; `need`: how much of it is requested."""
         if unit == _MIB:
             return in_mib(number)
         return f"{number} {unit}{'s' * (unit == 'unit' and number != 1)}" if unit else str(number)

@@ -146,7 +146,7 @@ class PartitionClaims:
                     return ()
                 if refused >= RETRY_SECONDS:
                     raise PartitionError(
-                        f"{self._config.source}: partition: needs the right to list Leases in {namespace}, which show "
+                        f"{self._config.source}: partition: needs permission to list Leases in {namespace}, which show "
                         "the partitions of other schedulers: grant it as the Role fluence of deploy/fluence.yaml does "
                         f"({error})"
                     ) from error

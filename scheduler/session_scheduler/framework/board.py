@@ -37,7 +37,7 @@ _LARGEST_SUM: Final = 2**62
 _DEPTH: Final = 8
 """How many more tasks of the class a virtual row simulates."""
 _AHEAD: Final = 48
-"""How many rows at the top of the heap are evaluated ahead at once: NumPy's cost is the call, not the row."""
+"""How many rows at the top of the heap are evaluated ahead at once: NumPy's cost is per call, not per row."""
 _FEW: Final = 32
 """After so many changes of rows at once, a heap is refilled."""
 _NO_ROWS: Final = np.zeros(0, np.int64)

@@ -27,7 +27,7 @@ class Nominations:
         self._given_up: dict[str, str] = {}
         """By pod uid: a node to ignore in the pod's status until the scheduler has cleared it there."""
         self.starts: dict[Task, float] = {}
-        """The tasks with a reservation: when they may have their node, in seconds since 1970."""
+        """The tasks with a reservation: when they may use their node, in seconds since 1970."""
         self.kept: set[str] = set()
         """The pods (uids) that keep their node even if they are rejected, whatever their status says."""
         self.version = 0

@@ -263,7 +263,7 @@ class Allocations:
     def replace_trees(self, roots: Sequence[str], extra_places: Mapping[str, int] = MappingProxyType({})) -> None:
         """Remove trees, and add those of the configuration that the graph lacks, with these additional places.
 
-        What pods hold of removed trees is missing then.
+        The result then lacks what pods hold of removed trees.
         """
         self.lose(*roots)
         if self._loaded.replace_trees(roots, extra_places):

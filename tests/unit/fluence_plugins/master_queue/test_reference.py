@@ -135,7 +135,7 @@ def test_the_rights_are_those_of_the_shipped_account() -> None:
     (role,) = [one for one in manifests("options/master-queue.yaml") if one["kind"] == "ClusterRole"]
     shipped = {(f"{resource}.{group}".rstrip("."), ", ".join(rule["verbs"]))
                for rule in role["rules"] for group in rule["apiGroups"] for resource in rule["resources"]}  # fmt: skip
-    table = PAGE.partition("| right to |")[2].partition("\n\n")[0]
+    table = PAGE.partition("needs these permissions")[2].partition("| for |")[2].partition("\n\n")[0]
     reported = {(name, line.split("|")[2].strip()) for line in table.splitlines()[2:]
             for name in re.findall(r"`([^`]+)`", line.split("|")[1])}  # fmt: skip
     assert reported == shipped

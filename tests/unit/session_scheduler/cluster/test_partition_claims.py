@@ -139,7 +139,7 @@ async def test_a_partition_needs_the_right_to_list_leases() -> None:
         await PartitionClaims(config(MINE), sleep=sleep).check(Refusing())
     assert sum(waits) == RETRY_SECONDS
     assert refused.value.messages == (
-        "f.yaml: partition: needs the right to list Leases in kube-system, which show the partitions of other "
+        "f.yaml: partition: needs permission to list Leases in kube-system, which show the partitions of other "
         "schedulers: grant it as the Role fluence of deploy/fluence.yaml does (leases is forbidden)",
     )
 
