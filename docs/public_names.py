@@ -66,7 +66,7 @@ MODULES = (
 
 HEAD = """# Public names
 
-A plugin imports these modules and names only; everything else is internal and changes without notice. The docstrings
+A plugin imports only these modules and names; everything else is internal and changes without notice. The docstrings
 hold each contract: `python -m pydoc session_scheduler.sdk.bindings`. `python docs/public_names.py` writes this page.
 """
 

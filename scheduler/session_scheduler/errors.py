@@ -34,14 +34,14 @@ class AttemptError(FluenceError):
 
 
 class InputError(FluenceError):
-    """A file, an option or a plugin that the user named is wrong or missing: the command ends with status 2."""
+    """A file, an option or a plugin that the user named is invalid or missing: the command exits with status 2."""
 
 
 def shown(value: object) -> str:
-    """A value from outside, for a message: quoted, printable, and cut where it is long."""
+    """A value from outside, for a message: quoted, printable, and truncated if it is long."""
     return _CUT.repr(value)
 
 
 def plain(word: str) -> str:
-    """The same for a name or a path, without quotes where it is short and printable."""
+    """Like `shown`, for a name or a path: without quotes if it is short and printable."""
     return word if len(word) <= _CUT.maxstring and word.isprintable() else shown(word)

@@ -11,7 +11,7 @@ Contracts for all hooks:
   being scheduled fails. The reason names the plugin and the hook. The cycle continues with the next group.
 * A class (`TaskClass`) represents all pods with equal needs. The scheduler notes what a hook reads of `cls.pod`, and
   splits the class by the fields in which its pods may differ. Avoid the pod's name and uid: each pod would be a class.
-* Read other kinds than nodes and pods with `session.objects(PersistentVolume)`. It maps keys (namespace/name, or the
+* Read kinds other than nodes and pods with `session.objects(PersistentVolume)`. It maps keys (namespace/name, or the
   name) to objects as they are in this session. While `session.objects_version(kind)` stays equal, what you computed
   from them stays valid. The mapping is empty for a kind that the API server does not let the scheduler list.
 * `nodes` is a `NodeView`: all rows, some rows, or *virtual* rows (k more pods of the class on a node). Read columns
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 PROJECT: Final = "session_scheduler"
 """The name of the pluggy project."""
 API_VERSION: Final = "2"
-"""The version of these specifications: a plugin's `api_version`, where it has one, must be equal."""
+"""The version of these specifications: if a plugin declares `api_version`, it must be equal."""
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 """Marks the specifications here."""
@@ -173,7 +173,7 @@ def events_to_register() -> Iterable[ClusterEventWithHint] | None:
 
     `ClusterEventWithHint(kind, actions, hint)`: `hint(cls, event)` returns whether a class of rejected pods may fit
     after the event. Without a hint, it may. The scheduler calls the hint between sessions, once for each class, however
-    many pods wait. Answer without delay, from the event and the class, and return True in doubt. An exception counts as
+    many pods wait. Answer without delay, from the event and the class; if in doubt, return True. An exception counts as
     True.
 
     `ClusterEventWithHint(kind, actions, hint, required_free)`: the event helps only if its node then has free what
@@ -266,7 +266,7 @@ def reasons(session: Session, cls: TaskClass, nodes: NodeView, state: Any) -> Ma
 
 @hookspec
 def why(session: Session, cls: TaskClass, nodes: NodeView, state: Any) -> Sequence[Sequence[str]] | None:
-    """As `reasons`, for texts that differ for most nodes: one list of texts for each row.
+    """Like `reasons`, for texts that differ for most nodes: one list of texts for each row.
 
     Without both hooks, the reason names the plugin only.
     """
@@ -430,7 +430,7 @@ def exclusive_names() -> Mapping[str, Collection[str]] | None:
 
 @hookspec
 def simulated_node(node: Node) -> Mapping[str, str] | None:
-    """What this plugin's own agents would make a node advertise, resource to quantity: for simulations only."""
+    """What this plugin's own agents would make a node advertise, as quantities by resource: for simulations only."""
 
 
 @hookspec
@@ -448,7 +448,7 @@ def report(pod: Pod) -> Mapping[str, Any] | None:
 
 @hookspec
 def shown_holding(pod: Pod) -> Mapping[str, Any] | None:
-    """What a bound pod holds by this plugin, as `fluence status` shows it: {"jobid": …, "devices": […]}.
+    """What a bound pod holds through this plugin, as `fluence status` shows it: {"jobid": …, "devices": […]}.
 
     `fluence status` shows the devices of all plugins, and the first jobid.
     """

@@ -42,7 +42,7 @@ class Program:
             self._handle = _STARTER.submit(start, [*_dying_with_us(), *command]).result()
 
     def wait_until(self, ready: Callable[[], bool], seconds: float) -> None:
-        """Wait until `ready()`. Raises StartError if the program ends before, or after a time-out."""
+        """Wait until `ready()`. Raises StartError if the program ends before, or after a timeout."""
         deadline = time.monotonic() + seconds
         while not ready():
             if self.status is not None:

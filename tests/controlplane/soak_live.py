@@ -204,7 +204,7 @@ class Watching:
                 self.bound.discard(pod["metadata"]["name"])
 
     async def all_bound(self, churn: Churn, seconds: float) -> float | None:
-        """Return the seconds until all pods that can be bound are; None after a time-out."""
+        """Return the seconds until all pods that can be bound are; None after a timeout."""
         began = reported = time.monotonic()
         while not churn.alive <= self.bound:
             now = time.monotonic()

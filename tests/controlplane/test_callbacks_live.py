@@ -118,12 +118,12 @@ def settings(*, plugins: bool) -> Settings:
         wanted = {"fluence": None} | ({name: {}} if plugins else {}) | beside
         entries = [{"name": one, "args": args or {}, "enabled": args is not None} for one, args in wanted.items()]
         profiles.append({"schedulerName": name, "plugins": entries})
-    patient = 60.0  # no case tests the time-out of gangs
+    patient = 60.0  # no case tests the timeout of gangs
     return Settings(gang_bind_timeout_seconds=patient, more={"profiles": profiles, "queues": QUEUES})
 
 
 def decided(world: World, *, plugins: bool) -> Any:
-    """Wait until a case has the expected outcome, or a time-out; return the outcome."""
+    """Wait until a case has the expected outcome, or a timeout; return the outcome."""
     pass_marker(world.plane, world.namespace, world.name)
     _, _, look, *expected = CASES[world.name]
     until = time.monotonic() + PATIENCE

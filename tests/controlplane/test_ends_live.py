@@ -22,7 +22,7 @@ WITHIN = 10.0
 """Seconds within which a scheduler ends after SIGTERM."""
 PATIENCE = 60.0
 ELECTION = Settings(election=True, lease_seconds=15, renew_seconds=10.0, retry_seconds=2.0)
-"""Time-outs as shipped."""
+"""Timeouts as shipped."""
 
 
 @pytest.fixture(scope="module")

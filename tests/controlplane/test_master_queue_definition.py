@@ -195,7 +195,7 @@ def test_the_documents_master_queues_are_taken_and_get_the_defaults(plane: Contr
                    flavorFungibility={"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}), "all of a template"),
     (with_template(flavorFungibility={"whenCanBorrow": "TryNextFlavor", "preference": "BorrowingOverPreemption"}),
      "a preference"),
-    (sample(poolTimeout=None), "no time-out"),
+    (sample(poolTimeout=None), "no timeout"),
     (sample(natsConnector="interlink"), "a connector's name"),
     (two({"pools": ["a", "b"]}, {"pools": ["c"]}), "lists of pools"),
     (with_flavor(nominalQuota={"cpu": "1500m", "memory": "1.5Gi", "pods": 0, "nvidia.com/gpu": "1e1"}), "quantities"),

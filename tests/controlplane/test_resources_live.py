@@ -197,7 +197,7 @@ def test_a_backend_is_drained_and_resumed_in_the_config_map(scenario: Scenario) 
     waiting = next(name for name in ("first", "second") if scenario.node_of(name) is None)
     scenario.wait_refused(waiting, refused)
     version = config_map(scenario)["metadata"]["resourceVersion"]
-    assert backend(scenario, "drain", "a") == (0, f"ConfigMap {scenario.namespace}/resources: a is down already\n")
+    assert backend(scenario, "drain", "a") == (0, f"ConfigMap {scenario.namespace}/resources: a is already down\n")
     assert config_map(scenario)["metadata"]["resourceVersion"] == version
     assert set_to("resume", "a")["resources.yaml"] == text
     scenario.wait_bound("first", "second")

@@ -33,31 +33,31 @@ class StandIn(Matcher):
         if policy == "pack":
             raise NotSupported("policy='pack': only the embedded engine has it")
         if any(node["metadata"].get("divisible") for node in graph["graph"]["nodes"]):
-            raise NotSupported("the real engine has no divisible vertices")
+            raise NotSupported("the library has no divisible vertices")
 
     def allocate(
         self, jobspec: Any, jobid: int | None = None, *, now: int = 0, candidates: Any = None, prefer: Any = None
     ) -> Allocation:
         if now or prefer is not None:
-            raise NotSupported("now, prefer: the real engine has neither")
+            raise NotSupported("now, prefer: the library has neither")
         if candidates is not None and np.asarray(candidates).dtype != np.bool_:
-            raise NotSupported("candidates: the real engine takes true or false per rank")
+            raise NotSupported("candidates: the library takes true or false per rank")
         return super().allocate(jobspec, jobid, candidates=candidates)
 
     def partial_cancel(self, *_: Any, **__: Any) -> bool:
-        raise NotSupported("the real engine only frees all that a job holds of a rank")
+        raise NotSupported("the library only frees all that a job holds of a rank")
 
     def allocation(self, jobid: int) -> Allocation:
-        raise NotSupported("the real engine returns the resources of a job only when it matches")
+        raise NotSupported("the library returns the resources of a job only when it matches")
 
     def why(self, *_: Any, **__: Any) -> str:
-        raise NotSupported("the real engine does not say what a request lacks")
+        raise NotSupported("the library does not say what a request lacks")
 
     def resize(self, path: str, size: int) -> None:
-        raise NotSupported("the real engine's C API cannot do it")
+        raise NotSupported("the library's C API cannot do it")
 
     def set_properties(self, path: str, properties: dict[str, str]) -> None:
-        raise NotSupported("the real engine's C API cannot do it")
+        raise NotSupported("the library's C API cannot do it")
 
 
 def stand_in(graph: Any, policy: str, path: str | None) -> Matcher:

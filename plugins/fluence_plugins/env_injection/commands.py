@@ -43,7 +43,7 @@ def webhook(
         bool, typer.Option("--sidecar-as-root", help="Let the sidecar's image run as root.")
     ] = False,
     go_compatible: Annotated[
-        bool, typer.Option("--go-compatible", help="Give pods all that the Go version's webhook gave them.")
+        bool, typer.Option("--go-compatible", help="Give pods everything that the Go version's webhook gave them.")
     ] = False,
     slurm_scheduler_name: Annotated[
         str, typer.Option("--slurm-scheduler-name", metavar="NAME", help="The schedulerName of pods that Slurm places.")
@@ -87,7 +87,8 @@ def webhook(
         float, typer.Option("--check-interval", min=0.1, max=86400, help="Seconds between checks of the certificate.")
     ] = 60.0,
     tls_cert: Annotated[
-        str | None, typer.Option("--tls-cert", metavar="FILE", help="Serve this certificate; create and patch none.")
+        str | None,
+        typer.Option("--tls-cert", metavar="FILE", help="Serve this certificate; do not create or patch one."),
     ] = None,
     tls_key: Annotated[
         str | None, typer.Option("--tls-key", metavar="FILE", help="The key of that certificate.")

@@ -76,7 +76,7 @@ class GoQuantumHandler(QuantumHandler):
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def mutate(self, pod: Mapping[str, Any], request: AdmissionRequest) -> Decision:
-        """As `QuantumHandler.mutate`, after the writes to the API server that the pod needs."""
+        """Like `QuantumHandler.mutate`, after the writes to the API server that the pod needs."""
         group = self._needs_index(pod) if request.kind == "Pod" else ""
         decision = self._decision(_with_index(pod, words.PRODUCER_INDEX) if group else pod, request)
         if isinstance(decision, Refusal) or not (group or _ASSIGNED in decision):
@@ -183,7 +183,7 @@ class GoQuantumHandler(QuantumHandler):
         ]  # fmt: skip
 
     async def _create_account(self, namespace: str) -> None:
-        """Create the sidecar's account with its rights, unless they exist. Raises ClusterError."""
+        """Create the sidecar's account with its permissions, unless they exist. Raises ClusterError."""
         api = await self._connect()
         rbac = "rbac.authorization.k8s.io"
         metadata = {"name": ACCOUNT, "namespace": namespace, "labels": {"app": ACCOUNT, MADE_LABEL: MADE_BY}}

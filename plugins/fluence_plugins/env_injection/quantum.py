@@ -237,8 +237,8 @@ def _no_member(
         why = f"its group {shown(group)} has more than {LONGEST_GROUP} characters: use a shorter label {GROUP_LABEL}"
     elif size is None:
         why = (
-            f"metadata.annotations[{GROUP_SIZE_ANNOTATION}]: expected a number of pods from 1 to {LARGEST}: set it, or "
-            "send the Job's creation to the webhook"
+            f"metadata.annotations[{GROUP_SIZE_ANNOTATION}]: expected a number of pods from 1 to {LARGEST}: "
+            "set it, or let the webhook process the Job when it is created"
         )
     elif "schedulingGroup" in spec and not of_job:
         why = "spec.schedulingGroup: a PodGroup cannot be split: remove it"

@@ -1,7 +1,7 @@
 """The sidecar `fluence-sidecar`, which watches a device's queue for a pod with the label `observe`.
 
 It is a sidecar container of Kubernetes (an init container that always restarts): it ends with the workload, and a Job
-does not wait for it. It has no more rights than the workload, and reports with the workload's account.
+does not wait for it. It has no more permissions than the workload, and reports with the workload's account.
 """
 
 import re

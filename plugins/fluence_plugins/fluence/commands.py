@@ -38,7 +38,7 @@ def backend(
         str, typer.Option("--configmap", help="The ConfigMap with the resources.")
     ] = "fluence-resources",
     resources: Annotated[
-        str | None, typer.Option("--resources", metavar="FILE", help="Change this file in place of the ConfigMap.")
+        str | None, typer.Option("--resources", metavar="FILE", help="Change this file instead of the ConfigMap.")
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -71,7 +71,7 @@ def backend(
     else:
         where = ConfigMapText(_checked("--namespace", namespace), _checked("--configmap", configmap))
         place, marked = str(where), asyncio.run(in_cluster(where))
-    text = f"{place}: {name} is {'down' if down else 'up'}{'' if marked else ' already'}"
+    text = f"{place}: {name} is {'' if marked else 'already '}{'down' if down else 'up'}"
     if marked.within and not down:
         text += f", but stays drained while a resource that contains it is down: {', '.join(marked.within)}"
     typer.echo(text)

@@ -45,15 +45,15 @@ class GraphMetrics:
 
 
 def drift_metric(pods: Mapping[str, int]) -> Metric:
-    """The number of pods about which graph and cluster disagree, by kind."""
-    return _gauges("graph_drift_pods", "Pods about which graph and cluster disagree.", "kind", pods)
+    """The number of pods on which the graph and the cluster disagree, by kind."""
+    return _gauges("graph_drift_pods", "Pods on which the graph and the cluster disagree.", "kind", pods)
 
 
 def reload_metrics(reload: ResourcesReload) -> Iterator[Metric]:
     """Metrics of the resources file."""
     from prometheus_client.core import CounterMetricFamily  # imported only for metrics
 
-    text = "Whether the resources file is valid in its present form."
+    text = "Whether the current resources file is valid."
     yield _gauge("resources_last_load_successful", text, reload.usable)
     text = "Changes of the resources file that were applied."
     yield CounterMetricFamily("fluence_resources_changes", text, value=reload.changes)

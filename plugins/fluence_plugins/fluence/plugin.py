@@ -430,7 +430,7 @@ class FluencePlugin:
 
     @property
     def drift(self) -> Mapping[str, int]:
-        """The number of pods about which graph and cluster disagree, by kind: see `NodeLoads.drift`."""
+        """The number of pods on which the graph and the cluster disagree, by kind: see `NodeLoads.drift`."""
         return self._loads.drift(self._lost)
 
     @hookimpl

@@ -93,7 +93,7 @@ def publish(
     own: Annotated[
         list[str] | None,
         typer.Option(
-            "--for", metavar="NAMESPACE", help="Namespace of the pool's pods, which Kueue counts; repeatable."
+            "--for", metavar="NAMESPACE", help="Namespace of the pool's pods, which Kueue counts; may be repeated."
         ),
     ] = None,
     tolerate: Annotated[

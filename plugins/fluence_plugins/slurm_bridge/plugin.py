@@ -224,7 +224,7 @@ class SlurmBridgePlugin:
         missing = [name for name in job.nodes or () if name not in self._nodes]
         if missing:
             return Refusal(f"{job.text}, but this cluster has no node {missing[0]}")
-        return Refusal(f"{job.text}, but it fits none of them now")
+        return Refusal(f"{job.text}, but it fits on none of them now")
 
     # ------------------------------------------------------------------ after the commit
 

@@ -40,7 +40,7 @@ def _ends_within(result: PlacementResult, seconds: float) -> bool:
 
 
 def _fill(session: Session, group: Group) -> Decision | None:
-    """As `try_group`, without preemption. If nothing is placed, the result of `allocate` stays."""
+    """Like `try_group`, without preemption. If nothing is placed, the result of `allocate` stays."""
     result = PlacementResult(group)
     with attempt_statement(session, result) as statement, session.nominated.backfilling():
         place_group(session, statement, group, result)

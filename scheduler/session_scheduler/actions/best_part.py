@@ -1,4 +1,4 @@
-"""The largest part of a gang that the nodes fit. `explain` reports it for a gang that cannot start."""
+"""The largest part of a gang that fits on the nodes. `explain` reports it for a gang that cannot start."""
 
 from __future__ import annotations
 

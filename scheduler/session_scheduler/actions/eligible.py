@@ -20,7 +20,7 @@ class EligibleVictims:
     """The eligible victims of one trial. Methods that call callbacks raise PluginError."""
 
     def __init__(self, session: Session, group: Group, priority: int, *, reclaims: bool, alike: bool) -> None:
-        """`reclaims`: victims come from other queues, whatever their priority. `alike`: scenarios with alike victims
+        """`reclaims`: victims come from other queues, whatever their priority. `alike`: scenarios with equal victims
         may share one answer if the callbacks promise that.
         """
         self.on_nodes_with_binds: set[str] = set()

@@ -54,7 +54,7 @@ def place_group(
 
 
 def place_ready(request: PlacementRequest, result: PlacementResult) -> None:
-    """As `place_group`, for tasks that may be placed now, the required ones first. Raises PluginError."""
+    """Like `place_group`, for tasks that may be placed now, the required ones first. Raises PluginError."""
     group, needed = request.group, request.needed
     if needed == 1 and group.topology_key is None and not group.lacks:
         _place_each(request, result)

@@ -111,7 +111,7 @@ def _reclaim(session: Session, result: PlacementResult, tasks: Sequence[Task], *
 def _run_plugins_once(
     session: Session, group: Group, task: Task, *, alone: bool, reclaims: bool = False
 ) -> Preemption | NoPreemption | None:
-    """As `_run_plugins`, but reuses a NoPreemption for a task of the same class until something changes."""
+    """Like `_run_plugins`, but reuses a NoPreemption for a task of the same class until something changes."""
     limited: object = None
     if reclaims:
         alike = session.runner.reclaim_alike(group) if session.registered.validates_alike else None

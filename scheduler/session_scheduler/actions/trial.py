@@ -170,8 +170,8 @@ class Trial:
         return self._victims.objection(nominated, victims)
 
     def damages(self, units: Sequence[Sequence[Task]]) -> list[int | None] | None:
-        """For units of victims, the first to evict first: the damage of each beside the others, None if it may not be
-        evicted. None for all if no callback chooses among victims. Raises PluginError.
+        """For units of victims, in the order of eviction: the damage of each in addition to the others, None if it may
+        not be evicted. None for all if no callback chooses among victims. Raises PluginError.
         """
         return self._session.runner.reclaim_damages(self.group, units) if self._reclaims else None
 

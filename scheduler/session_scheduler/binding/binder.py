@@ -52,7 +52,7 @@ LEADER_ANNOTATION = "fluence.flux-framework.org/leader"
 OF_BINDINGS = frozenset({ATTEMPT_ANNOTATION, HELD_ANNOTATION, LEADER_ANNOTATION})
 """The annotations that a bind adds to a pod."""
 _CANCEL_SECONDS = 1.0
-"""The time-out of `cancel`: the next session waits until the allocation is free."""
+"""The timeout of `cancel`: the next session waits until the allocation is free."""
 _CANCELLED = "cancelled: the pod is being deleted, or another scheduler has bound it"
 _LONGEST_ATTEMPT = "-" * 36
 _BIND_TRIES = 4
@@ -132,7 +132,7 @@ class Binder:
         self._extender = extender
         self._serves = serves
         self._asked: dict[str, set[asyncio.Timeout]] = {}
-        """By pod uid, while a plugin's `prebind` runs for it: the time-outs to cut short."""
+        """By pod uid, while a plugin's `prebind` runs for it: the timeouts to cut short."""
         self.plans = PlanStore(cluster, holder, self._slots, namespace)
 
     async def carry_out(self, decision: Decision, calls: HookCalls, swap: PlanSwap | None = None) -> BindResult:
@@ -382,7 +382,9 @@ class Binder:
             return replace(failure, unknown=True, why_unknown=str(unanswered))
         if failure.landed(pod):
             return None
-        return failure if problem is not None else replace(failure, unknown=True, why_unknown="it may bind it yet")
+        if problem is not None:
+            return failure
+        return replace(failure, unknown=True, why_unknown="the extender may still bind the pod")
 
     async def _write_annotations(self, request: Request) -> Request | Failure | None:
         """Write the annotations of a bind. Returns the request with the new pod, a failure, or None if it is bound."""

@@ -146,7 +146,7 @@ class PlanStore:
     ) -> PodGroup:
         """Change the state or the holder of the plan of `pod_group`, not its pods.
 
-        Returns and raises as `swap`; raises Conflict if there is no plan.
+        Returns and raises like `swap`; raises Conflict if there is no plan.
         """
         before = pod_group.metadata.annotations.get(PLAN_ANNOTATION, "")
         try:
@@ -319,6 +319,6 @@ class PlanStore:
         ]
 
     async def touch(self, pod: Pod) -> Pod:
-        """As the function `touch`, within the limit of concurrent requests."""
+        """Like the function `touch`, within the limit of concurrent requests."""
         async with self._slots:
             return await touch(self._cluster, pod)

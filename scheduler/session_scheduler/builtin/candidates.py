@@ -28,7 +28,7 @@ _KIND, _WHAT, _PRICE = 0, 1, 2
 WIDTH: Final = 6
 _REFUSED, _CANDIDATE, _FAILED = 0, 1, 2
 _ASK_EACH = -1
-"""In place of the number of the traits: callbacks promise nothing."""
+"""Instead of the number of the traits: callbacks promise nothing."""
 
 
 class CandidateSearch:
@@ -67,7 +67,7 @@ class CandidateSearch:
         return found
 
     def best(self, found: RowIndex) -> Candidate:
-        """The best of the candidates that `find` has returned, as `victims.best`."""
+        """The best of the candidates that `find` has returned, like `victims.best`."""
         left = np.arange(len(found))
         for column in np.concatenate(self._found, axis=1):
             there = column[left]
@@ -98,7 +98,7 @@ class CandidateSearch:
 
     def _allowed(self, part: RowIndex, numbers: IntColumn, wanted: int, *, spares: bool) -> RowIndex:
         """The places of the candidates to whose victims callbacks do not object: until there are `wanted`, and one
-        violates no budget (or `spares`). Asks callbacks in this order, once for alike victims.
+        violates no budget (or `spares`). Asks callbacks in this order, once for equal victims.
         """
         places = np.flatnonzero(numbers[_KIND] == _CANDIDATE)
         traits, saves = numbers[_WHAT, places], numbers[_PRICE, places] == 0
@@ -169,8 +169,8 @@ def _firsts(traits: IntColumn) -> list[int]:
 
 
 def _end(allowed: BoolColumn, saves: BoolColumn, wanted: int, *, spares: bool) -> int:
-    """Behind the place at which a search ends: that of an allowed candidate by which there are `wanted`, and one saves
-    all budgets (or `spares`); behind the last place if there is none.
+    """Where a search ends: after the first place by which there are `wanted` allowed candidates, one of which spares
+    all budgets (or `spares`); after the last place if there is no such place.
     """
     ends = allowed & (np.cumsum(allowed) >= wanted)
     if not spares:

@@ -134,8 +134,8 @@ class DefaultPreemption:
 def _search_node_by_node(
     trial: Trial, budgets: Budgets, nodes: Sequence[str], enough: int, refused: Counter[str]
 ) -> tuple[list[Candidate], list[str], FluenceError | None]:
-    """As `CandidateSearch`, if no results are kept: the candidates, the nodes whose cheapest victims callbacks reject,
-    and the first failure of a plugin. Adds to `refused`, by text the number of nodes.
+    """Like `CandidateSearch`, if no results are kept: the candidates, the nodes whose cheapest victims callbacks
+    reject, and the first failure of a plugin. Adds the number of nodes by text to `refused`.
     """
     candidates: list[Candidate] = []
     rejected: list[str] = []
@@ -214,7 +214,7 @@ def _results(
 
 
 def _dry_run(trial: Trial, budgets: Budgets, nodes: Sequence[str]) -> Mapping[str, tuple[Found, bool]]:
-    """As `_results`, and for each node whether its result depends on its own pods only, and did not fail.
+    """Like `_results`, and for each node whether its result depends on its own pods only, and did not fail.
 
     Whether a gang's member is a victim depends on the other members, which may be on other nodes.
     """
@@ -249,7 +249,7 @@ def _units_on(trial: Trial, node: str) -> list[Unit]:
 
 
 def _on_each(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]]) -> Mapping[str, Found]:
-    """As `_on_nodes`. If a plugin raises, evaluates each node alone; an invalid answer fails all nodes."""
+    """Like `_on_nodes`. If a plugin raises, evaluates each node alone; an invalid answer fails all nodes."""
     found = trial.attempt(lambda: _on_nodes(trial, budgets, units))
     if not isinstance(found, FluenceError):
         return found
@@ -259,7 +259,7 @@ def _on_each(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]]
 
 
 def _on_node(trial: Trial, budgets: Budgets, node: str, units: Sequence[Unit]) -> Candidate | list[str]:
-    """As `_on_nodes`, for one node: if a plugin that places groups decides, too, or a unit spans several nodes."""
+    """Like `_on_nodes`, for one node: if a plugin that places groups decides, too, or a unit spans several nodes."""
     if not units:
         return [NO_VICTIMS]
     order = _Order(trial, budgets, units)

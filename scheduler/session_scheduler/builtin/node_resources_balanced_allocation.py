@@ -1,4 +1,4 @@
-"""The NodeResourcesBalancedAllocation plugin: prefers nodes whose resources the pod makes more evenly used."""
+"""The NodeResourcesBalancedAllocation plugin: prefers nodes whose resources are used more evenly with the pod."""
 
 from __future__ import annotations
 

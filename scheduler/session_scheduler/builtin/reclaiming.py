@@ -44,7 +44,7 @@ class Reclaiming:
         self._limiting = ""
         """The lowest queue on the group's path whose limit the group exceeds: only victims in that queue help."""
         self._gangs: bool | None = None
-        """Whether groups of pods run; None as long as that was not needed."""
+        """Whether groups of pods run; None until that is needed."""
         self._largest: Amounts = {}
         self._anywhere = False
         """Whether victims may be on all nodes, including those that are evicted already."""
@@ -82,7 +82,7 @@ class Reclaiming:
         return (any if keeps_minimum(victim) else all)(map(self._answer, running))
 
     def together(self, group: Group, units: Sequence[Sequence[Task]]) -> list[int | None]:
-        """For each unit of victims its damage beside the others, or None if it may not be one of them."""
+        """For each unit of victims its damage in addition to the others, or None if it may not be one of them."""
         self._update(group)
         return self._rules.choose([self._unit_amounts(unit) for unit in units])
 
@@ -188,7 +188,7 @@ class Reclaiming:
             why = "the queues have no child queues"
         larger = self._larger_victims and self._rules.deserves
         if why is None and damage == ELSEWHERE and (larger or self._rules.excess is None):
-            why = "no ancestor needs victims below itself, or the last step searches them"
+            why = "no ancestor needs victims below itself, or the last step searches for them"
         if why is None and damage == BELOW_SHARE and not larger:
             why = f"queue {group.queue!r} does not deserve what the group requests"
         if why is None:

@@ -29,7 +29,7 @@ class TaintToleration(WithoutArguments):
 
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:
-        """Requeue when a node has no untolerated taints any longer, or the pod's tolerations change."""
+        """Requeue when a node no longer has untolerated taints, or the pod's tolerations change."""
         return [
             ClusterEventWithHint(Node, ActionType.ADD | ActionType.UPDATE_NODE_TAINT, _is_tolerated_now),
             ClusterEventWithHint(Pod, ActionType.UPDATE_POD_TOLERATION, lambda _, event: event.own),

@@ -61,7 +61,7 @@ Validate = Annotated[
     typer.Option(
         "--validate",
         help="How to report unknown fields and wrong types in manifests, as for kubectl: as errors (strict), as "
-        "warnings (warn), or not (ignore). Objects that an API server wrote are not validated.",
+        "warnings (warn), or not at all (ignore). Objects that an API server wrote are not validated.",
     ),
 ]
 AllNodes = Annotated[bool, typer.Option("--all-nodes", help="Show every node in tables, instead of a summary.")]
@@ -350,7 +350,7 @@ def _read(
         raise InputError("Missing argument 'FILE': name manifests, or a cluster with --kubeconfig")
     read = inputs(files or [], [option for option, _ in options])
     if files and not read.manifests and kubeconfig is None:
-        raise InputError(f"{files[0]}: the directory holds only settings: name manifests, too, or a cluster")
+        raise InputError(f"{files[0]}: the directory contains only settings: also name manifests, or a cluster")
     config = config or read.file(CONFIG)
     defaults = [(option, read.option(option)) for option, value in options if value is None]
     given = _configuration(config, options, defaults) if config is not None else None

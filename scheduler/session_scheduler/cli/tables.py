@@ -110,7 +110,7 @@ def _rows(things: Iterable[_Thing], *keys: str) -> list[tuple[object, ...]]:
 def _pod_rows(
     pods: Iterable[_Thing], keys: Sequence[str], *, one_row: Callable[[_Thing], bool]
 ) -> list[tuple[object, ...]]:
-    """As `_rows`; pods for which `one_row` holds and which differ only in the name are one row."""
+    """Like `_rows`; pods for which `one_row` holds and which differ only in the name are one row."""
     alike = grouped(pods, lambda pod: (*map(pod.get, keys), None if one_row(pod) else pod["name"]))
     return [(some[0]["namespace"], names([pod["name"] for pod in some]), *map(some[0].get, keys)) for some in alike]
 

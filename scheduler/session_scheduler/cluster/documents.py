@@ -149,7 +149,7 @@ def read_documents(paths: Sequence[str], stdin: BinaryIO | None) -> Iterator[Doc
     ManifestError.
     """
     if sum(path == "-" for path in paths) > 1:
-        raise ManifestError("given twice: standard input can be read once", file=STDIN)
+        raise ManifestError("given twice: standard input can be read only once", file=STDIN)
     for path in paths:
         if path == "-":
             if stdin is None:

@@ -4,7 +4,7 @@
         secret = await api.get("/api/v1/namespaces/kube-system/secrets/one")
         await api.replace("/api/v1/namespaces/kube-system/secrets/one", {**secret, "data": {…}})
 
-A path is the API's own and may have a query. Every request has a time-out. The client retries reads after temporary
+A path is the API's own and may have a query. Every request has a timeout. The client retries reads after temporary
 errors. It retries a write only if the API server certainly did not execute it. `dynamic_informer` lists and watches.
 """
 
@@ -38,7 +38,7 @@ APPLY_PATCH: Final = "application/apply-patch+yaml"
 """A server-side apply: the fields that one manager wants."""
 _SETTINGS: Final = RequestSettings(timeout=10.0, write_timeout=10.0, read_patience=15.0, connections=8)
 _PAGE: Final = 500
-"""Objects in a page of a list. A page has the same time-out as any other request."""
+"""Objects in a page of a list. A page has the same timeout as any other request."""
 _T = TypeVar("_T")
 
 
@@ -92,7 +92,7 @@ class KubeApi:
 
         The manager then owns the fields of the manifest. The API server removes fields that the manager owned before
         and that the manifest does not contain. Raises ClusterError: Conflict if another manager owns a field with
-        another value (unless `force` is set), or if the object has another uid than the manifest's metadata.uid.
+        another value (unless `force` is set), or if the object's uid differs from the manifest's metadata.uid.
         """
         query = urlencode({"fieldManager": manager, "force": "true" if force else "false"})
         return await self._write("PATCH", f"{path}?{query}", manifest, APPLY_PATCH)

@@ -69,7 +69,7 @@ class TooManyRequests(ClusterError):  # noqa: N818
 
 
 class Unavailable(ClusterError):  # noqa: N818
-    """5xx, a time-out or a broken connection: the outcome is unknown. Read the object before sending a write again."""
+    """5xx, a timeout or a broken connection: the outcome is unknown. Read the object before sending a write again."""
 
 
 class Unreadable(Unavailable):

@@ -1,6 +1,6 @@
 """Client for one HTTP extender: kube-scheduler's protocol (`extender/v1`) over aiohttp.
 
-Every call has the extender's time-out and reads a bounded answer. Answers are decoded as Go does: names of fields match
+Every call has the extender's timeout and reads a bounded answer. Answers are decoded as Go does: names of fields match
 in any case. Source: pkg/scheduler/extender.go and k8s.io/kube-scheduler/extender/v1, Kubernetes 1.36.
 """
 

@@ -17,7 +17,7 @@ from session_scheduler.cluster.errors import NotFound
 from session_scheduler.model.objects import Node, Pod
 
 _FEW: Final = 16
-"""Up to so many nodes are read one by one; more are listed."""
+"""Up to this many nodes are read one by one; more are listed."""
 _AT_ONCE: Final = 32
 """Pods that are read at the same time."""
 

@@ -153,7 +153,7 @@ class Resource(Generic[Kube]):
         return Page(page.metadata, items)
 
     def _readable(self, text: bytes) -> Page[Kube]:
-        """Decode a page. Of most kinds, ignore objects that cannot be decoded: they affect only pods that name them.
+        """Decode a page. For most kinds, ignore objects that cannot be decoded: they affect only pods that name them.
 
         A pod or node keeps the parts that can be decoded, if its name and uid are among them.
         """

@@ -1,6 +1,6 @@
-"""Requests to an API server, with time-outs, safe retries and typed errors.
+"""Requests to an API server, with timeouts, safe retries and typed errors.
 
-The client retries a read after 429, 5xx, a time-out or a broken connection. It retries a write only if the server
+The client retries a read after 429, 5xx, a timeout or a broken connection. It retries a write only if the server
 certainly did not execute it: after 429, after 401 with an expired token, or if no connection was made. If there is a
 fence, it runs directly before each write, also before a retry.
 """
@@ -47,22 +47,22 @@ class RequestSettings:
     """Limits of every request; all times in seconds."""
 
     timeout: float = 15.0
-    """Time-out of one request, and of the start of a watch."""
+    """Timeout of one request, and of the start of a watch."""
     write_timeout: float = 15.0
-    """Time-out of one write. With leader election it must be shorter than the time between the leader's last write and
+    """Timeout of one write. With leader election it must be shorter than the time between the leader's last write and
     its successor's first one: see `for_leader`."""
     connect_timeout: float = 5.0
     page_timeout: float = 60.0
-    """Time-out of one page of a list."""
+    """Timeout of one page of a list."""
     watch_silence: float = 150.0
-    """The client closes a watch without an event for so long. Bookmarks come about every minute, but not for a kind
+    """The client closes a watch after this long without an event. Bookmarks come about every minute, but not for a kind
     without changes since the API server started; such a watch costs one more request."""
     connections: int = 128
     """Maximum number of requests in flight, watches included; further requests wait."""
     tries: int = 6
     """Maximum number of times that a request is sent."""
     read_patience: float = 30.0
-    """The client does not retry a read after so many seconds."""
+    """The client does not retry a read after this many seconds."""
     write_patience: float = 5.0
     """The same for a write, which is soon out of date."""
     first_pause: float = 0.1
@@ -294,7 +294,7 @@ class ApiClient:
 
     def _check_fence(self, request: _Request) -> None:
         if request.fenced and self._fence is not None:
-            self._fence()  # no await may come between this and the request, because its time-out begins there
+            self._fence()  # no await may come between this and the request, because its timeout begins there
 
 
 def _target(request: _Request) -> str:

@@ -244,7 +244,7 @@ class KubernetesCluster:
         owner_references: Sequence[OwnerReference] | None = None,
         resource_version: str | None = None,
     ) -> Kube:
-        """See `port.Cluster`. It patches a pod through its status, which needs no right to patch pods."""
+        """See `port.Cluster`. It patches a pod through its status, which needs no permission to patch pods."""
         check_finalizers(obj, finalizers, resource_version)
         body = metadata_patch(
             annotations or {}, labels or {}, resource_version, finalizers=finalizers, owner_references=owner_references
@@ -272,12 +272,12 @@ class KubernetesCluster:
         return await self._patch(obj, body, STRATEGIC_PATCH, "status")
 
     async def open_gate(self, pod: Pod, gate: str, annotations: Mapping[str, str | None]) -> Pod:
-        """See `port.Cluster`. It needs the right to patch pods: the status subresource ignores gates."""
+        """See `port.Cluster`. It needs permission to patch pods: the status subresource ignores gates."""
         check_has_version(pod)
         return await self._patch(pod, gate_patch(pod, gate, annotations), MERGE_PATCH, "")
 
     async def set_taints(self, node: Node, taints: Sequence[Taint]) -> Node:
-        """See `port.Cluster`. It needs the right to patch nodes."""
+        """See `port.Cluster`. It needs permission to patch nodes."""
         check_taints(node, taints)
         return await self._patch(node, taints_patch(node, taints), JSON_PATCH, "")
 

@@ -4,7 +4,7 @@
     cluster.fence_writes(elector.fence.check)
     await elector.acquire()
     try:
-        ...  # schedule; beside it run `elector.keep()`, which returns only by raising an error
+        ...  # schedule, and alongside run `elector.keep()`, which returns only by raising an error
     finally:
         await elector.release()  # when no write is in flight
 

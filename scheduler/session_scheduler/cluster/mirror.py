@@ -1,8 +1,8 @@
 """A mirror of a live cluster: lists each kind, then delivers every change, even if watches break or history is lost.
 
-One task per kind watches from the last known resourceVersion, and lists again if that is too old. Beside the watch it
-lists periodically, and compares: a change that the list shows and no event reported was missed, and is delivered then.
-The scheduler's loop receives all changes. The mirror compares resourceVersions only for equality.
+One task per kind watches from the last known resourceVersion, and lists again if that is too old. In addition to the
+watch it lists periodically, and compares: a change that the list shows and no event reported was missed, and is
+delivered then. The scheduler's loop receives all changes. The mirror compares resourceVersions only for equality.
 `refused_kinds` has the rules for kinds that the API server does not serve, or that the account may not list.
 """
 
@@ -36,10 +36,10 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 10.0
 """Upper limit of these pauses in seconds."""
 _STABLE = 5.0
-"""A watch that stays open for so many seconds works, even without an event."""
+"""A watch that stays open for this many seconds works, even without an event."""
 _FAILURES = 5
-"""After so many watches in a row without an event the mirror lists again: the API server may not know the version, for
-example after its etcd was restored from a backup."""
+"""After this many watches in a row without an event the mirror lists again: the API server may not know the version,
+for example after its etcd was restored from a backup."""
 _RETRY_REFUSED = 30.0
 """Seconds between two tries to list a kind that the API server refused."""
 _MAX_DELAY = 10.0

@@ -132,7 +132,8 @@ class Partition:
     async def watch(self, kind: type[Kube], resource_version: str) -> AsyncGenerator[WatchEvent[Kube], None]:
         """See `port.Cluster`. Objects that are not kept become deletions, because they may have been kept before.
 
-        Pods become bookmarks: no change of a pod ends that it is kept. (`Mirror.add` counts deletions of pods.)
+        Pods become bookmarks, because a pod that was kept stays relevant whatever changes. (`Mirror.add` counts
+        deletions of pods.)
         """
         async with aclosing(self._cluster.watch(kind, resource_version, labels=self._labels_of(kind))) as events:
             async for event in events:

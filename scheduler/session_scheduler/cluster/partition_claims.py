@@ -170,10 +170,10 @@ class PartitionClaims:
         ):
             for index, name in enumerate(mine):
                 if name in theirs:
-                    yield f"{field.format(index)}: {name!r} belongs to {whose}, too: remove it from one of the two"
+                    yield f"{field.format(index)}: {name!r} also belongs to {whose}: remove it from one of the two"
         for kind, names in sorted(own.plugins.items()):
             for name in sorted(set(names).intersection(other.plugins.get(kind, ()))):
-                yield f"{kind} {name!r} belongs to {whose}, too: remove it from one of the two"
+                yield f"{kind} {name!r} also belongs to {whose}: remove it from one of the two"
 
 
 def are_disjoint(one: Labels, other: Labels) -> bool:

@@ -202,12 +202,11 @@ class Cluster(Protocol):
     ) -> Kube:
         """Merge annotations and labels into the object of this kind, namespace and name; None removes a key.
 
-        `owner_references` replaces all owner references.
-        `finalizers` replaces all finalizers and requires `resource_version`, so that none is lost. An object that is
-        being deleted goes once it has no finalizer and its grace period is over.
-        `resource_version` is a precondition. A patch without a change keeps the resourceVersion.
-        Raises Conflict (another resourceVersion), NotFound, or Invalid (an invalid key, more than 256 KiB of
-        annotations, finalizers without a resourceVersion, a new finalizer for an object that is being deleted).
+        `owner_references` replaces all owner references. `finalizers` replaces all finalizers and requires
+        `resource_version`, so that none is lost. An object that is being deleted disappears once it has no finalizer
+        and its grace period is over. `resource_version` is a precondition. A patch without a change keeps the
+        resourceVersion. Raises Conflict (another resourceVersion), NotFound, or Invalid (an invalid key, more than 256
+        KiB of annotations, finalizers without a resourceVersion, a new finalizer for an object that is being deleted).
         """
 
     async def patch_status(

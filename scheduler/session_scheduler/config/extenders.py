@@ -80,7 +80,7 @@ class ExtenderTLS(Strict):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.insecure and (self.ca_file or self.ca_data):
-            raise wrong_value("is true, but a CA is given, too: remove one of them", at=("insecure",))
+            raise wrong_value("is true, but a CA is also given: remove one of them", at=("insecure",))
         if bool(self.cert_file or self.cert_data) != bool(self.key_file or self.key_data):
             raise wrong_value("needs both a certificate and its key: set certFile and keyFile, or neither")
         return self
@@ -133,7 +133,7 @@ def check_together(extenders: Iterable[ExtenderConfig]) -> None:
     seen: dict[str, str] = {}
     for index, extender in enumerate(extenders):
         if extender.bind_verb and binder is not None:
-            problem = f"extenders[{binder}] binds pods already: remove one of the two"
+            problem = f"extenders[{binder}] already binds pods: remove one of the two"
             raise wrong_value(problem, at=("extenders", index, "bindVerb"))
         binder = index if extender.bind_verb else binder
         for place, resource in enumerate(extender.managed_resources):

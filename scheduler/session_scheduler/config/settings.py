@@ -210,7 +210,7 @@ class SchedulerConfig(Strict):
     """The whole configuration. Times are in seconds.
 
     seed: breaks ties between nodes with equal scores. cycle_seconds: an action starts no new group after this long.
-    hook_seconds: the time-out of a plugin's hook, unless the plugin declares another. placement_retries: how often
+    hook_seconds: the timeout of a plugin's hook, unless the plugin declares another. placement_retries: how often
     one group's placement starts over. bindings_in_flight: concurrent binds. gang_bind_timeout_seconds: a gang that is
     partly bound for this long is evicted. reservations: how many gangs the action backfill reserves nodes for.
     stale_gang_seconds: the action stale-gang-eviction evicts a gang that runs below its minimum for this long.
@@ -284,7 +284,7 @@ def written(config: SchedulerConfig) -> dict[str, Any]:
 
 
 def shown(config: SchedulerConfig) -> dict[str, Any]:
-    """As `written`, without plugins' arguments that may be secret."""
+    """Like `written`, without plugins' arguments that may be secret."""
     values = written(config)
     for profile in values["profiles"]:
         for plugin in profile["plugins"]:

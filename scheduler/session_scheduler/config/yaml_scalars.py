@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import Literal
 
 Scalars = Literal["kubernetes", "json", "text"]
-"""How to read plain scalars: as YAML 1.1 (`yes` is true, `010` is 8), as YAML 1.2 (`yes` is text, `010` is 10), or as
-text except null (`1.10`). Quoted scalars are always text."""
+"""How to read plain scalars: as in YAML 1.1 (`yes` is true), as in YAML 1.2 (`yes` is text), or as text except null.
+
+`010` is 8 in YAML 1.1 and 10 in YAML 1.2. Quoted scalars are always text.
+"""
 
 _NULL: dict[str, object] = dict.fromkeys(("", "~", "null", "Null", "NULL"))
 _BOOL: dict[str, object] = {

@@ -91,7 +91,7 @@ def waiting_tasks(scheduler: Scheduler) -> list[Task]:
 
 
 def explain_tasks(scheduler: Scheduler, waiting: Sequence[Task]) -> dict[str, Any]:
-    """As `explain_pending`, for these tasks."""
+    """Like `explain_pending`, for these tasks."""
     before = _seconds(scheduler)
     callbacks: Counter[str] = Counter()
     gangs = {

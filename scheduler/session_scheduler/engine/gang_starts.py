@@ -1,4 +1,4 @@
-"""Tracks gangs from their first bind to the last: the pods of a start, its success and its time-out.
+"""Tracks gangs from their first bind to the last: the pods of a start, its success and its timeout.
 
 It decides on the cache between sessions; its requests to the cluster are work in flight.
 """
@@ -50,9 +50,9 @@ class GangStarts:
     """Called with each PodGroup that a write returned."""
     release_nominations: Callable[[], None]
     timeout: float
-    """The time-out of a start in seconds."""
+    """The timeout of a start in seconds."""
     stale_seconds: float | None
-    """How long a gang may run below its minimum after it lost members; None: for ever."""
+    """How long a gang may run below its minimum after it lost members; None: forever."""
     _starting: dict[str, set[str]] = field(default_factory=dict, init=False)
     """By group that has not started: the pods (by uid) of its start."""
     _whole: dict[str, str] = field(default_factory=dict, init=False)
@@ -199,7 +199,7 @@ class GangStarts:
         self._starting.setdefault(group.key, set()).update(task.uid for task in tasks)
 
     def resume_start(self, group: Group, plan: GangPlan) -> None:
-        """Resume a start with all pods of its plan, with a new time-out."""
+        """Resume a start with all pods of its plan, with a new timeout."""
         self._starting.setdefault(group.key, set()).update(plan.pods)
         self._limit(group)
 
@@ -240,7 +240,7 @@ class GangStarts:
         elif answer is not None:
             raise answer
 
-    # ------------------------------------------------------------------ time-outs
+    # ------------------------------------------------------------------ timeouts
 
     def _evict(self, key: str, now: float) -> None:
         """Evict the bound members until they have terminated; then the gang starts over.

@@ -36,7 +36,7 @@ _REMIND = 10.0
 _INGESTED_SECONDS = 0.1
 """How long to handle events before yielding to other tasks."""
 _STUCK = 60.0
-"""Seconds without the end of a turn after which the loop is unhealthy."""
+"""Seconds without a finished turn after which the loop is unhealthy."""
 
 
 class IdleTask(Protocol):
@@ -106,7 +106,7 @@ class SchedulerLoop:
         if self._turned is None:
             return None  # the cluster is still being ingested
         seconds = self._clock.now() - self._turned
-        return f"no turn has ended for {seconds:.0f} s" if seconds > _STUCK else None
+        return f"no cycle has finished for {seconds:.0f} s" if seconds > _STUCK else None
 
     @property
     def queued(self) -> int:
@@ -185,7 +185,7 @@ class SchedulerLoop:
             self._decided_at = self._clock.now()
             await self._scheduler.decide()
         except Exception:  # noqa: BLE001 (a bug in one turn must not stop the loop)
-            _log.exception("a turn of the scheduler failed")
+            _log.exception("a cycle of the scheduler failed")
             self._metrics.cycle(perf_counter() - started, failed=True)
             self._due.set()  # its remaining work is due
             await asyncio.sleep(_AFTER_ERROR)

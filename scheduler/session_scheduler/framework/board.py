@@ -39,14 +39,14 @@ _DEPTH: Final = 8
 _AHEAD: Final = 48
 """How many rows at the top of the heap are evaluated ahead at once: NumPy's cost is per call, not per row."""
 _FEW: Final = 32
-"""After so many changes of rows at once, a heap is refilled."""
+"""After this many changes of rows at once, a heap is refilled."""
 _NO_ROWS: Final = np.zeros(0, np.int64)
 _COMPACT: Final = (0,)
 """The strides of a column that `_compact` has made."""
 _ENTRY_BYTES: Final = 200
-"""The memory of an entry of the heap, about."""
+"""The approximate memory of an entry of the heap."""
 _HEAD_BYTES: Final = 800
-"""The memory of the virtual rows for one row, about."""
+"""The approximate memory of the virtual rows for one row."""
 
 
 class Board:
@@ -120,7 +120,7 @@ class Board:
 
     @property
     def nbytes(self) -> int:
-        """The memory of the board now, about: its arrays, and the Python objects."""
+        """The approximate memory of the board now: its arrays, and the Python objects."""
         size = OBJECT_BYTES + self._static_mask.nbytes + self._node_mask.nbytes + self.mask.nbytes
         if self._own is not None:
             size += self._own.nbytes

@@ -183,7 +183,7 @@ class CallbackRunner:
             self.note_rejected(task, plugins)
 
     def preemptable_queues(self, group: Group) -> tuple[frozenset[str], str] | None:
-        """Return the only queues in which callbacks allow to preempt for the group, and the first plugin that limits
+        """Return the only queues in which callbacks allow the group to preempt, and the first plugin that limits
         them; None for all queues.
         """
         found: tuple[frozenset[str], str] | None = None
@@ -195,11 +195,11 @@ class CallbackRunner:
         return found
 
     def preemptable(self, group: Group, victims: Iterable[Task]) -> list[Task]:
-        """Return those of the victims that callbacks allow to preempt for the group."""
+        """Return those of the victims that callbacks allow the group to preempt."""
         return self._allowed(self.registered.preemptable, group, victims)
 
     def reclaimable(self, group: Group, victims: Iterable[Task]) -> list[Task]:
-        """Return those of the victims that callbacks allow to reclaim for the group's queue."""
+        """Return those of the victims that callbacks allow the group's queue to reclaim."""
         return self._allowed(self.registered.reclaimable, group, victims)
 
     def preempt_refusal(self, scenario: Scenario) -> Refusal | None:

@@ -30,7 +30,7 @@ _RAW_SCORES = {
 _SUMS = (-(2**56), 2**56)
 _LARGEST_NODE_ORDER = 2**56
 OBJECT_BYTES = 3000
-"""The memory of a board or of a filter result without its columns, about."""
+"""The approximate memory of a board or of a filter result without its columns."""
 _Call = TypeVar("_Call", ScopedCall, ScoreCall)
 
 
@@ -329,7 +329,7 @@ def evaluate(evaluation: Evaluation, view: NodeView, mask: BoolColumn, task: Tas
 
 
 def refusals_by(filters: Iterable[Filtering], view: NodeView, mask: BoolColumn, task: Task | None) -> NodeRefusals:
-    """As `evaluate`, for some filters."""
+    """Like `evaluate`, for some filters."""
     found = NodeRefusals.none(len(view))
     for filtering in filters:
         if not mask.any():  # as in kube-scheduler, later filters do not see a rejected node

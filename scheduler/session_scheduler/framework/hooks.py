@@ -38,11 +38,11 @@ _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 
 PATIENCE = 30.0
-"""Time-out of a plugin's asynchronous hook in seconds, unless the caller has a shorter one."""
+"""Timeout of a plugin's asynchronous hook in seconds, unless the caller has a shorter one."""
 _OF_EVERYTHING = frozenset({"recover", "on_nodes_changed"})
 """Hooks that may get the whole cluster at once."""
 _EVERYTHING = 12
-"""Factor by which their time-out is longer."""
+"""Factor by which their timeout is longer."""
 _CONCURRENT_WITH_SESSIONS = frozenset({"prebind", "prebind_needed"})
 """Hooks that are called for many pods in a row. After one has timed out, further calls fail without waiting."""
 _OF_CLASSES = frozenset(
@@ -98,7 +98,7 @@ class HookCall:
     __slots__ = ("_function", "budget", "calls", "hook", "plugin", "seconds", "shut", "since")
 
     def __init__(self, plugin: str, hook: str, function: Callable[..., Any], budget: float | None = None) -> None:
-        """`budget` is the time-out in seconds, None if there is none."""
+        """`budget` is the timeout in seconds, None if there is none."""
         self.plugin = plugin
         self.hook = hook
         self.budget = budget
@@ -106,7 +106,7 @@ class HookCall:
         self.calls = 0
         self.seconds = 0.0
         self.shut = 0.0
-        """Until when further calls fail at once after a time-out."""
+        """Until when further calls fail at once after a timeout."""
         self.since = 0.0
         """When the last call began, for `watchdog`."""
 
@@ -168,7 +168,7 @@ class HookCall:
     async def wait(self, *args: Any, patience: float = PATIENCE, limits: set[asyncio.Timeout] | None = None) -> Any:
         """Await an asynchronous hook and return its answer. Raises PluginError if it raises or times out.
 
-        While it waits, its time-out is in `limits`, so that the caller can end it early.
+        While it waits, its timeout is in `limits`, so that the caller can end it early.
         """
         started = perf_counter()
         limit: asyncio.Timeout | None = None
@@ -329,7 +329,7 @@ class PrebindCall:
     call: HookCall
     needed: HookCall | None
     patience: float | None
-    """Time-out in seconds; None for the default."""
+    """Timeout in seconds; None for the default."""
     waits: bool
     """Whether it may have to wait for something."""
 
@@ -364,13 +364,13 @@ class HookCalls:
     def __init__(self, plugins: Iterable[ResolvedPlugin], hook_seconds: float | None = None) -> None:
         """`plugins` are in the configured order.
 
-        `hook_seconds` is the default time-out of a plugin, None if there is none.
+        `hook_seconds` is the default timeout of a plugin, None if there is none.
         """
         self.hooks: dict[str, list[HookCall]] = {}
         self.plugins: list[PluginCalls] = []
         self.instances: dict[str, object] = {}
         self.budgets: dict[str, float | None] = {}
-        """The time-out of each plugin in seconds, None if there is none."""
+        """The timeout of each plugin in seconds, None if there is none."""
         self.observed: set[str] = set()
         """The plugins whose reads of pods are observed."""
         self.placement_scores: list[ScoreCall] = []
@@ -424,7 +424,7 @@ def seconds_by_plugin(calls: Iterable[HookCall]) -> dict[str, float]:
 
 
 def _budget(name: str, plugin: object, seconds: float | None) -> float | None:
-    """Return the time-out of a plugin's hooks. The core's own plugins need none."""
+    """Return the timeout of a plugin's hooks. The core's own plugins need none."""
     if type(plugin).__module__.startswith(_CORE):
         return None
     declared = getattr(plugin, "hook_seconds", seconds)

@@ -19,7 +19,7 @@ from session_scheduler.model.columns import BoolColumn, RowIndex
 Codes = NDArray[np.int32]
 _FITS: Final = -1
 _MOST_MASKS: Final = 10
-"""Up to so many masks, their combinations are counted in a table."""
+"""Up to this many masks, their combinations are counted in a table."""
 NO_NODES: Final = "no nodes available to schedule pods"
 """kube-scheduler's sentence for a cluster without nodes."""
 
@@ -49,7 +49,7 @@ class NodeRefusals(Mapping[int, Verdict]):
 
     @classmethod
     def none(cls, rows: int) -> NodeRefusals:
-        """Return the refusals of so many rows that all fit."""
+        """Return the refusals of this many rows that all fit."""
         return cls(np.full(rows, _FITS, np.int32))
 
     @classmethod

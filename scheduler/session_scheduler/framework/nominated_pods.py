@@ -26,7 +26,7 @@ from session_scheduler.state.queue_use import NominatedKind
 
 NAME = "NominatedPods"
 _FEW = 64
-"""Up to so many rows, single look-ups are faster than one for all."""
+"""Up to this many rows, single look-ups are faster than one for all."""
 Key = tuple[int, frozenset[str], str, float, frozenset[str]]
 """What decides for which nominated pods a task must leave room:
 

@@ -54,7 +54,7 @@ class Observer:
         """A gang was bound only in part for too long, so its bound members are evicted."""
 
     def gang_stale(self, group: Group, members: int, seconds: float) -> None:
-        """A gang was below its minimum count for too long, so its remaining members (so many) are evicted."""
+        """A gang was below its minimum count for too long, so its remaining members (this many) are evicted."""
 
     def preempts(self, group: Group, victims: Sequence[Task]) -> None:
         """The scheduler preempts running pods for a group."""

@@ -55,7 +55,7 @@ class SessionOptions:
     moves_gangs: bool = False
     """Whether gangs are moved as a whole, and pods are moved for groups in one topology domain."""
     rest_seconds: float = 300.0
-    """How long the pods of a controller are not moved again after one of them was."""
+    """After one pod of a controller was moved, no other is moved for this long."""
     preempts: bool = True
     """Whether the scheduler may preempt pods of lower priority."""
     preempts_at_once: bool = True
@@ -205,7 +205,7 @@ class Session(Callbacks):
         return self.runner.gpu_order(task, node, gpus)
 
     def reclaimable(self, group: Group, victims: Iterable[Task]) -> list[Task]:
-        """Return those of the victims that callbacks allow to reclaim for the group's queue. Raises PluginError."""
+        """Return those of the victims that callbacks allow the group's queue to reclaim. Raises PluginError."""
         return self.runner.reclaimable(group, victims)
 
     def reclaim_refusal(self, scenario: Scenario) -> Refusal | None:

@@ -33,7 +33,7 @@ class Held:
     plugin: str
     placement: Placement
     budget: float | None = None
-    """Time-out of its methods in seconds."""
+    """Timeout of its methods in seconds."""
 
     def undo(self) -> None:
         """Free all resources. Raises PluginError."""
@@ -145,7 +145,7 @@ class PlacementResult:
 
     @property
     def refused(self) -> bool:
-        """Whether no task was placed, for another reason than an error."""
+        """Whether no task was placed, for a reason other than an error."""
         failed = self.refusal is not None and self.refusal.failed
         return not self.scheduled and not self.placed and not failed
 
@@ -154,7 +154,7 @@ class Ledger:
     """The state that a session changes: tasks on nodes, nominations, victims, and simulated removals."""
 
     def __init__(self, cache: Cache, runner: CallbackRunner, wall: float, budgets: Mapping[str, float | None]) -> None:
-        """`wall` is the time of day; `budgets` has the time-out of each plugin's calls in seconds."""
+        """`wall` is the time of day; `budgets` has the timeout of each plugin's calls in seconds."""
         self.runner = runner
         self.budgets = budgets
         self.touched: list[int] = []

@@ -14,11 +14,11 @@ from session_scheduler.model.groups import Group, Phase, Task
 _NOT_STARTED = "~"
 """Sorts after every time: a pod that has not started counts as starting now."""
 _ABOVE_ZERO = 2**31
-"""Added to priorities before they are summed up: so also with negative priorities fewer victims cost less."""
+"""Added to priorities before they are summed, so that fewer victims cost less even with negative priorities."""
 
 
 def _runs_on(_: Task) -> bool:
-    """In place of `is_ending`: no task is ending."""
+    """Instead of `is_ending`: no task is ending."""
     return False
 
 

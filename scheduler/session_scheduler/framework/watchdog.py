@@ -1,4 +1,4 @@
-"""The watchdog of plugin calls: a thread finds calls that exceed their time-out, and a signal interrupts them.
+"""The watchdog of plugin calls: a thread finds calls that exceed their timeout, and a signal interrupts them.
 
 A watched call registers itself in `running` with its start time. The thread only checks whether that call is late, and
 then signals the main thread. The signal handler must raise only in the plugin's own code. So it checks that the call
@@ -22,21 +22,21 @@ from typing import Final, Protocol
 _SIGNAL: Final = signal.SIGURG
 """A signal that is ignored by default, and that nothing else sends."""
 _INTERVAL: Final = 0.25
-"""Seconds between two checks; shorter for short time-outs."""
+"""Seconds between two checks; shorter for short timeouts."""
 _AGAIN: Final = 0.01
 """Seconds until a late call is signalled again."""
 _CORE: Final = "session_scheduler."
 
 
 class Overdue(BaseException):
-    """Raised in a plugin's code after its time-out. A BaseException, so that `except Exception` does not catch it."""
+    """Raised in a plugin's code after its timeout. A BaseException, so that `except Exception` does not catch it."""
 
 
 class Watched(Protocol):
     """A running call."""
 
     budget: float | None
-    """Time-out in seconds, None if there is none."""
+    """Timeout in seconds, None if there is none."""
     since: float
     """Start time by `perf_counter`."""
 
@@ -60,7 +60,7 @@ def _is_late(call: Watched | None) -> bool:
 
 
 def answer_in_time() -> None:
-    """Interrupt a plugin after its time-out at this point, where it has called the core. Raises Overdue."""
+    """Interrupt a plugin after its timeout at this point, where it has called the core. Raises Overdue."""
     if _is_late(running.call):
         raise Overdue
 
@@ -109,14 +109,14 @@ def _is_core(frame: FrameType) -> bool:
 
 
 class _Watch:
-    """The process's watchdog thread, started with the first time-out."""
+    """The process's watchdog thread, started with the first timeout."""
 
     def __init__(self) -> None:
         self._interval = _INTERVAL
         self._thread: threading.Thread | None = None
 
     def over(self, budget: float) -> None:
-        """Watch calls with this time-out. Only calls in the main thread can be interrupted."""
+        """Watch calls with this timeout. Only calls in the main thread can be interrupted."""
         if threading.current_thread() is not threading.main_thread():
             return
         self._interval = min(self._interval, budget / 4)

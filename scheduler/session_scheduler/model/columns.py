@@ -409,7 +409,7 @@ class NodeView:
         return column + self.extra * amount if amount and self.extra is not None else column
 
     def nonzero_used(self, resource: str) -> IntColumn:
-        """As `used`, for scores: a container without a cpu or memory request counts as 100m and 200Mi."""
+        """Like `used`, for scores: a container without a cpu or memory request counts as 100m and 200Mi."""
         index = ("cpu", "memory").index(resource)
         column: IntColumn = self._pick(self._table._nonzero[index])
         if self.extra is None or self.cls is None:

@@ -97,7 +97,7 @@ class ClusterEvent:
         self.terms = terms
         """The inter-pod affinity and anti-affinity terms of all classes."""
         self.objects = objects
-        """As `Session.objects`, after the change."""
+        """Like `Session.objects`, after the change."""
         self._before: NodeView | None = None
         self._after: NodeView | None = None
         self._amounts: tuple[dict[str, int], dict[str, int]] | None = None
@@ -163,7 +163,7 @@ RequiredFree = Callable[["TaskClass"], Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class ClusterEventWithHint:
-    """Events that can make the pods schedulable which a plugin rejected.
+    """Events that can make pods schedulable that a plugin rejected.
 
     `resource` is the kind: Node, Pod or any other watched kind; None stands for all. Without a `hint` every such event
     requeues the pods. A hint that fails counts as True.

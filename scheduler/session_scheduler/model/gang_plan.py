@@ -187,7 +187,7 @@ def uid_in(config_map: str) -> str:
 
 
 def config_map_in(text: str | None, uid: str) -> str:
-    """As `config_map_of`, from the annotation's text and the PodGroup's uid."""
+    """Like `config_map_of`, from the annotation's text and the PodGroup's uid."""
     try:
         return parsed_plan(text, uid).config_map if text is not None else ""
     except ValueError:

@@ -103,7 +103,7 @@ class Reclaim:
         return giver is not None and giver.why_not(amounts, {}, self._damage) is None
 
     def choose(self, units: Sequence[UnitAmounts]) -> list[int | None]:
-        """For each unit its damage, or None if it may not be evicted beside those that may.
+        """For each unit its damage, or None if it may not be evicted in addition to those that may.
 
         Units without damage are chosen first, then those with less damage; the first ones first. A unit without
         amounts does none.

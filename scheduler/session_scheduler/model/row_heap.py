@@ -58,7 +58,7 @@ class RowHeap:
             self._stamp[row] = self._stamp.get(row, 0) + 1
 
     def next(self, count: int) -> list[int]:
-        """Return up to so many of the rows near the top."""
+        """Return up to this many of the rows near the top."""
         return list(dict.fromkeys(entry[2] for entry in self._entries[:count] if self._is_current(entry)))
 
     def _is_current(self, entry: tuple[Any, int, int, int]) -> bool:

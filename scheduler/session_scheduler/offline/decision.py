@@ -25,7 +25,7 @@ _NAME: Final = "simulate"
 
 
 async def simulate_explained(state: ClusterState, config: SchedulerConfig, pod: PodSelector) -> dict[str, Any]:
-    """As `simulate_state`, with "explain": as `explain` for this pod, and with its "node". Raises InputError."""
+    """Like `simulate_state`, with "explain": like `explain` for this pod, and with its "node". Raises InputError."""
     scheduler = await open_state(state, config)
     _check(scheduler, state, config, pod)
     watch = _Watch(scheduler, pod)

@@ -32,7 +32,7 @@ def explain(files: Sequence[str], *, config: SchedulerConfig, pod: str | None = 
 async def explain_state(
     state: ClusterState, config: SchedulerConfig, chosen: Sequence[PodSelector] = ()
 ) -> dict[str, Any]:
-    """As `explain`, for a state; of the chosen pods, or of all.
+    """Like `explain`, for a state; of the chosen pods, or of all.
 
     Pods that no profile serves have this as their reason. Their nodes are evaluated separately, as if the first profile
     served them.

@@ -46,7 +46,7 @@ def simulate(files: Sequence[str], *, config: SchedulerConfig) -> dict[str, Any]
 
 
 async def simulate_state(state: ClusterState, config: SchedulerConfig) -> dict[str, Any]:
-    """As `simulate`, for a state."""
+    """Like `simulate`, for a state."""
     return {**await place_all(await open_state(state, config)), **left_out(state, config)}
 
 

@@ -125,7 +125,7 @@ class _Reasons:
         verdicts = answer["nodes"].values()
         fits = sum(verdict["fits"] for verdict in verdicts)
         if fits:
-            return f"not tried yet: the pod fits {fits} of {len(verdicts)} nodes"
+            return f"not tried yet: the pod fits on {fits} of {len(verdicts)} nodes"
         return str(answer["summary"])
 
     def _gang_reason(self, group: Group) -> str | None:

@@ -76,7 +76,7 @@ async def simulate_what_if(
     compared: bool,
     explained: PodSelector | None = None,
 ) -> dict[str, Any]:
-    """As `simulate_state` with the changes. `compared` adds "diff", what they change; `explained` adds "explain".
+    """Like `simulate_state`, with the changes. `compared` adds "diff", what they change; `explained` adds "explain".
 
     Raises InputError.
     """

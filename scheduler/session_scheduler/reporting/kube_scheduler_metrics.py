@@ -60,7 +60,7 @@ class KubeSchedulerMetrics:
             self._duration.labels(result, profile).observe(seconds)
 
     def scheduled(self, attempts: int, seconds: float) -> None:
-        """A pod was bound in this attempt, so many seconds after it entered the queue."""
+        """A pod was bound in this attempt, this many seconds after it entered the queue."""
         self._sli.labels(str(attempts) if attempts < _MOST_ATTEMPTS else f"{_MOST_ATTEMPTS}+").observe(seconds)
         self._pod_attempts.observe(attempts)
 

@@ -273,7 +273,7 @@ class Metrics:
         self._moved.add(count=victims)
 
     def pod_scheduled(self, queue: str, attempts: int, seconds: float) -> None:
-        """A pod was bound in this attempt, so many seconds after its creation."""
+        """A pod was bound in this attempt, this many seconds after its creation."""
         label = next((label for most, label in ATTEMPTS if attempts <= most), "15+")
         self._latency.labels(self._queue(queue), label).observe(seconds)
 
@@ -282,11 +282,11 @@ class Metrics:
         self._queue_wait.labels(self._queue(queue)).observe(seconds)
 
     def gang_started(self, queue: str, seconds: float) -> None:
-        """A gang has started, so many seconds after the creation of its first pod."""
+        """A gang has started, this many seconds after the creation of its first pod."""
         self._gang_start.labels(self._queue(queue)).observe(seconds)
 
     def _queue(self, name: str) -> str:
-        """The label of a queue: users create queues, and each one costs series for ever."""
+        """The label of a queue: users create queues, and each one costs series forever."""
         if name not in self._queues and len(self._queues) >= _MOST_QUEUES:
             return OTHER
         self._queues.add(name)

@@ -87,7 +87,7 @@ class Recorder:
     of them for conditions only; `limit` the number of waiting reports, beyond which the oldest events are dropped.
     Without `events` it writes conditions only. `sleep` waits between retries. While `busy` (pods are being bound), and
     while conditions wait, it writes one event at a time, unless many wait: pods start sooner, conditions show sooner
-    why pods are pending, and the events follow some seconds later.
+    why pods are pending, and the events follow a few seconds later.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Recorder:
         self.condition(pod, POD_SCHEDULED, "False", messages.UNSCHEDULABLE, reason_text)
 
     def nominated(self, pod: Pod, reason_text: str) -> None:
-        """As `unschedulable`; the condition is written with `nominatedNodeName`."""
+        """Like `unschedulable`; the condition is written with `nominatedNodeName`."""
         self._withdraw(pod)
         self.record(pod, messages.failed_scheduling(reason_text))
 

@@ -1,4 +1,5 @@
-"""Delegated authorization of HTTP requests: the API server reviews the token and the right of each request. Public.
+"""Delegated authorization of HTTP requests: the API server reviews the token and the permission of each request.
+Public.
 
 The server asks the API server who a bearer token belongs to (TokenReview), then whether that user may `get` the path
 (SubjectAccessReview for a nonResourceURL), as kube-scheduler and other components of the control plane do. It caches
@@ -147,7 +148,7 @@ class DelegatedAuthorization:
         allowed = self._allowed.get((key, path))
         if allowed[0] if allowed is not None else await self._may(user, key, path):
             return None
-        text = f"user {user.username} may not get {path}: bind it to a ClusterRole such as fluence-reader"
+        text = f"user {user.username} may not get {path}: bind the user to a ClusterRole such as fluence-reader"
         return Denial(403, one_line(text))
 
     async def _user_of(self, token: str, key: bytes) -> _User | None:

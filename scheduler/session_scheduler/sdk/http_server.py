@@ -1,7 +1,7 @@
 """HTTP endpoints for probes, Prometheus and users: /metrics, /healthz, /livez, /readyz, /configz, /explain. Read only.
 
 Public: every server of the command has them. Probes and metrics are open and answered from memory, so a probe's
-time-out means a stuck event loop. `authorize` decides about every other path. Each path has a rate limit, so that a
+timeout means a stuck event loop. `authorize` decides about every other path. Each path has a rate limit, so that a
 flood of requests does not delay the scheduler, which runs on the same thread.
 """
 

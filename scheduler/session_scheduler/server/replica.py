@@ -54,7 +54,7 @@ FLUSH_SECONDS = 1.0
 PLUGIN_SECONDS = 2.0
 """How long plugins' tasks may take to start, and to stop."""
 _OTHER_CONNECTIONS = 64
-"""Beside those for binds: watches, lists, events, and the lease, which must never wait for a connection."""
+"""In addition to those for binds: watches, lists, events, and the lease, which must never wait for a connection."""
 
 
 async def run(config: SchedulerConfig, *, kubeconfig: str | None = None, context: str | None = None) -> int:

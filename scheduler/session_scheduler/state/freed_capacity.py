@@ -66,7 +66,7 @@ class Freed:
     """Its position among all recorded events."""
     event: ClusterEvent
     node: str
-    """The node to compare: the event's, or another one where the event allows to evict pods."""
+    """The node to compare: the event's, or another one on which the event allows the eviction of pods."""
     rejector: Rejector
     registered: ClusterEventWithHint
     concerns: Callable[[str], bool] | None

@@ -143,7 +143,7 @@ class Nominations:
         self._on_change(task)
 
     def give_up(self, task: Task, node: str) -> None:
-        """As `drop`; and ignore this node in the pod's status, until the scheduler has cleared it there."""
+        """Like `drop`; and ignore this node in the pod's status, until the scheduler has cleared it there."""
         self.drop(task)
         self.active = True
         self._given_up[task.uid] = node

@@ -2,11 +2,11 @@
 
 The scheduler asks it which groups are due; event handlers pass it events, which requeue groups. Callers pass the time.
 
-A new group is active. A rejected group is unschedulable until an event that can help one of the plugins that rejected
-it requeues it, or until a timeout. It is then due after its backoff, or at once if no group is active. A group whose
-attempt failed with an error does not become unschedulable, and always waits for the end of its backoff. The queue
-evaluates an event only once for all unschedulable groups with the same rejections.
-Source: kube-scheduler's backend/queue, Kubernetes 1.36 (including PopFromBackoffQ).
+A new group is active. A rejected group is unschedulable until an event can help one of the plugins that rejected it, or
+until a timeout. It is then due after its backoff, or at once if no group is active. A group whose attempt failed with
+an error does not become unschedulable, and always waits for the end of its backoff. The queue evaluates an event only
+once for all unschedulable groups with the same rejections. Source: kube-scheduler's backend/queue, Kubernetes 1.36
+(including PopFromBackoffQ).
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class SchedulingQueue:
                 self._on_event(label, plugin, keys)
 
     def happened_to(self, key: str, event: ClusterEvent) -> None:
-        """As `happened`, for an event of one of the group's own pods, whatever is free on its node."""
+        """Like `happened`, for an event of one of the group's own pods, whatever is free on its node."""
         waiting = self._waiting.get(key)
         if waiting is None or waiting.unschedulable is None:
             return
@@ -317,7 +317,7 @@ class SchedulingQueue:
             self._hurried.discard(key)
 
     def activate(self, key: str, now: float) -> None:
-        """As `requeue_now`; if an attempt of the group is in flight and fails, it is retried."""
+        """Like `requeue_now`; if an attempt of the group is in flight and fails, it is retried."""
         if key not in self._unschedulable:
             self._activated.add(key)
         self.requeue_now(key, now)

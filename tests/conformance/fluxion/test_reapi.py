@@ -26,7 +26,7 @@ PAGE = HERE.parents[2] / "docs" / "reference" / "matcher.md"
 CHANGED: dict[str, tuple[str, set[str | None]]] = {
     "nothing exclusive": (r"put one under a slot, or set exclusive", {"EBUSY", "EINVAL", "ENODEV", None}),
     "slots side by side": (r"two slots side by side", {"EBUSY", "ENODEV", "ok", None}),
-    "the id is held": (r"is known already", {"ok"}),
+    "the id is held": (r"with this id already exists", {"ok"}),
 }
 
 

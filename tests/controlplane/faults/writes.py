@@ -97,7 +97,7 @@ OTHERS = (
     Kind("held, killed, released", Fault.HOLD, when_struck=_kill, afterwards=_release),
 )
 SLOW = (
-    Kind("held beyond the time-out", Fault.HOLD, afterwards=_release),
+    Kind("held beyond the timeout", Fault.HOLD, afterwards=_release),
     Kind("held beyond the lease", Fault.HOLD, replicas=2, when_struck=_stand_still, afterwards=_go_on),
 )
 

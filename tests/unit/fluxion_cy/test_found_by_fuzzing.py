@@ -108,7 +108,7 @@ def test_what_is_added_cannot_have_the_id_of_another_vertex() -> None:
     more = Graph()
     more.add("cluster", 0)
     more.add("node", 9, 0, rank=9, uniq_id=99)
-    with pytest.raises(InvalidGraph, match=r"vertex '1': /cluster0/node0 has this id already"):
+    with pytest.raises(InvalidGraph, match=r"vertex '1': /cluster0/node0 already has this id"):
         matcher.add_subgraph(more.jgf())
     assert matcher.graph() == before
     more.nodes[1]["id"] = more.edges[0]["target"] = "x"

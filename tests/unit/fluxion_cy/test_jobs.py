@@ -31,7 +31,7 @@ def test_the_counter_ends_before_the_id_that_stands_for_no_job() -> None:
     matcher = Matcher(machine(nodes=1))
     matcher.next_jobid = 2**64 - 2
     last = matcher.allocate(ASK).jobid
-    with pytest.raises(InvalidJobspec, match=r"^jobid: the counter is at its end; pass an id"):
+    with pytest.raises(InvalidJobspec, match=r"^jobid: the counter is exhausted; pass an id"):
         matcher.allocate(ASK)
     matcher.cancel(last)
     assert matcher.allocate(ASK, jobid=1).jobid == 1
@@ -264,7 +264,7 @@ def test_a_vertex_and_what_lies_below_it_are_never_held_by_two_jobs(order: tuple
     graph = qpus()
     matcher = Matcher(graph.jgf())
     matcher.update_allocate(1, taking(graph, order[0], start=50))
-    with pytest.raises(Busy, match=f"vertex {order[0]} is held already, and so {order[1]} cannot be") as caught:
+    with pytest.raises(Busy, match=f"vertex {order[0]} is already held, so {order[1]} cannot be") as caught:
         matcher.update_allocate(2, taking(graph, order[1]))
     assert caught.value.errno == errno.EINVAL
     assert matcher.stat()["jobs"]["ALLOCATED"] == 1
@@ -280,10 +280,10 @@ def test_some_units_of_a_pool_keep_what_is_above_it_from_being_held(above: str) 
     matcher = Matcher(graph.jgf())
     pool = "/cluster/au/qpu1/shots0"
     matcher.update_allocate(1, taking(graph, pool, units=30))
-    with pytest.raises(Busy, match=f"{pool} is held already"):
+    with pytest.raises(Busy, match=f"{pool} is already held"):
         matcher.update_allocate(2, taking(graph, above))
     matcher.update_allocate(2, taking(graph, pool, units=70))
-    with pytest.raises(Busy, match=f"{pool} is held already"):
+    with pytest.raises(Busy, match=f"{pool} is already held"):
         matcher.update_allocate(3, taking(graph, pool, units=1))
     matcher.update_allocate(4, taking(graph, "/cluster/au/qpu0"))
 
@@ -305,13 +305,13 @@ def test_what_is_added_below_a_held_vertex_is_held_with_it() -> None:
     matcher.update_allocate(1, taking(graph, "/cluster/au"))
     graph.add("node", 2, 1, name="qpu2", rank=2)
     matcher.add_subgraph(graph.jgf())
-    with pytest.raises(Busy, match="vertex /cluster/au is held already"):
+    with pytest.raises(Busy, match="vertex /cluster/au is already held"):
         matcher.update_allocate(2, taking(graph, "/cluster/au/qpu2"))
     with pytest.raises(Busy):
         matcher.allocate(spec(slot(1, want("node", 1))))
     matcher.cancel(1)
     matcher.update_allocate(2, taking(graph, "/cluster/au/qpu2"))
-    with pytest.raises(Busy, match="vertex /cluster/au/qpu2 is held already"):
+    with pytest.raises(Busy, match="vertex /cluster/au/qpu2 is already held"):
         matcher.update_allocate(3, taking(graph, "/cluster/au"))
 
 

@@ -201,8 +201,8 @@ class EmbeddedMatcher(BaseMatcher):
     ) -> bool:
         """Frees the part of an allocation that `R` names. Returns whether nothing is left. `now` as in `cancel`.
 
-        In an R without a graph (`rv1_nosched`) only the ranks count: it frees all that the job holds of them, whatever
-        the `children`.
+        In an R without a graph (`rv1_nosched`) only the ranks count: it frees everything that the job holds on them,
+        whatever the `children`.
         """
         now = self._clock(now)
         if missing_ok and not self._holds(jobid):

@@ -239,7 +239,7 @@ class Question:
             return f": exclusive: false below a slot contradicts it at {self._engine.path(vertex)}"
         if code == _UNSPELLED:
             return (
-                f": the jobspec leaves out levels above {self._engine.path(vertex)}, which it wants in a slot; "
+                f": the jobspec leaves out levels above {self._engine.path(vertex)}, which it requests in a slot; "
                 "write them out, or use compatible=False"
             )
         if any(map(self._wants_levels, range(len(self._layouts)))):

@@ -32,7 +32,7 @@ cdef class JobTable:
         while self.next_jobid in self.jobs:
             self.next_jobid += 1
         if self.next_jobid >= NO_JOBID:
-            raise InvalidJobspec("jobid: the counter is at its end; pass an id")
+            raise InvalidJobspec("jobid: the counter is exhausted; pass an id")
         return self.next_jobid
 
     def choose(self, jobid):
@@ -42,7 +42,7 @@ cdef class JobTable:
         number = check_jobid(jobid)
         known = self.jobs.get(number)
         if known is not None and known.slot >= 0:
-            raise JobExists(f"jobid {number}: a job with this id is known already; choose another")
+            raise JobExists(f"jobid {number}: a job with this id already exists; choose another")
         return number, False
 
     def advance(self, jobid, bint automatic):

@@ -332,7 +332,7 @@ cdef class Planner(Store):
         cdef int32_t slot
         for v, units, exclusive in entries:
             if exclusive and self.avail(v, start, end) < units:
-                raise Busy(f"vertex {self.path_of(v)}: a job holds it already")
+                raise Busy(f"vertex {self.path_of(v)}: a job already holds it")
         slot = self.take_slot(start, end)
         for v, units, exclusive in entries:
             entry.vertex, entry.units, entry.exclusive = v, units, exclusive

@@ -288,7 +288,7 @@ cdef class Store(Columns):
             if not e.contains:
                 continue
             if e.target < first:
-                raise InvalidGraph(f"vertex {self.outer_id(e.target)!r}: it has a parent already")
+                raise InvalidGraph(f"vertex {self.outer_id(e.target)!r}: it already has a parent")
             if self.V[e.target].parent >= 0:
                 raise InvalidGraph(f"vertex {self.outer_id(e.target)!r}: two containment edges lead to it")
             if e.source == e.target:
@@ -381,7 +381,7 @@ cdef class Store(Columns):
                 totals[kind] = totals.get(kind, 0) + self.V[i].size
                 if totals[kind] > MAX_UNITS:
                     raise InvalidGraph(
-                        f"vertex {self.outer_id(i)!r}: the sizes of type {self.types[kind]!r} sum up to more than 2**62")
+                        f"vertex {self.outer_id(i)!r}: the sizes of type {self.types[kind]!r} add up to more than 2**62")
 
     cdef _check_hosts(self, Py_ssize_t first):
         """Rejects names of nodes with a rank that a hostlist would split or drop in the nodelist of R."""
@@ -393,7 +393,7 @@ cdef class Store(Columns):
             if _no_host.search(self.syms[self.V[i].name]):
                 raise InvalidGraph(
                     f"vertex {self.outer_id(i)!r}: the name {shown(self.syms[self.V[i].name])} is not valid in the nodelist "
-                    "of R (no blanks, commas or brackets); rename it, or use match_format jgf")
+                    "of R (no spaces, commas or brackets); rename it, or use match_format jgf")
 
     cdef _check_duplicates(self, Py_ssize_t first):
         """Rejects two vertices with one path and rank, and children of one parent with one uniq_id."""
@@ -464,7 +464,7 @@ cdef class Store(Columns):
         for i in range(first if fresh else 0):
             if self.V[i].alive and self.outer_id(i) in fresh:
                 raise InvalidGraph(
-                    f"vertex {self.outer_id(i)!r}: {self.path_of(i)} has this id already; choose another", _errno.EINVAL)
+                    f"vertex {self.outer_id(i)!r}: {self.path_of(i)} already has this id; choose another", _errno.EINVAL)
 
     def _existing(self, node):
         if type(node) is not dict or type(node.get("metadata")) is not dict or type(node.get("id")) is not str:

@@ -61,7 +61,7 @@ def _expression(text: str, depth: int, found: Criteria) -> Test:
     test, rest = _operand(text, depth, found)
     while rest.strip(_BLANK):
         if rest[0] not in _BLANK:
-            raise InvalidJobspec(f"criteria: expected a blank before {rest[:60]!r}")
+            raise InvalidJobspec(f"criteria: expected a space before {rest[:60]!r}")
         word, after = _word(rest)
         right, rest = _operand(after if word in ("and", "or") else rest, depth, found)
         test = _either(test, right) if word == "or" else _both(test, right)
@@ -178,6 +178,6 @@ def _names(value: str, word: str, limit: Limit) -> Test:
         names = frozenset(hostlist(value, limit))
     except ValueError:
         raise InvalidJobspec(
-            f"criteria: expected a hostlist, of {MAX_HOSTS:,} hosts in all at most, got {word[:60]!r}"
+            f"criteria: expected a hostlist, of {MAX_HOSTS:,} hosts in total at most, got {word[:60]!r}"
         ) from None
     return lambda facts: facts.name in names

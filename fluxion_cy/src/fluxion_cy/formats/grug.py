@@ -161,7 +161,7 @@ class _Generator:
                 continue
             if edge.target.seen:
                 raise InvalidGraph(
-                    f"grug: edge {edge.name[:40]!r}: node {edge.target.name[:40]!r} has another edge already; "
+                    f"grug: edge {edge.name[:40]!r}: node {edge.target.name[:40]!r} already has another edge; "
                     "give this one a node of its own"
                 )
             edge.target.seen = True

@@ -211,9 +211,9 @@ def check_free(engine: Engine, holds: list[Hold], start: int, end: int) -> None:
     for vertex, units, _ in holds:
         held = _in_the_way(engine, vertex, units, start, end)
         if held == vertex:
-            raise Busy(f"R: vertex {engine.path(vertex)} is held already", EINVAL)
+            raise Busy(f"R: vertex {engine.path(vertex)} is already held", EINVAL)
         if held >= 0:
-            raise Busy(f"R: vertex {engine.path(held)} is held already, and so {engine.path(vertex)} cannot be", EINVAL)
+            raise Busy(f"R: vertex {engine.path(held)} is already held, so {engine.path(vertex)} cannot be", EINVAL)
 
 
 def _in_the_way(engine: Engine, vertex: int, units: int, start: int, end: int) -> int:

@@ -67,7 +67,7 @@ def _parse(value: Any, depth: int, limits: _Limits) -> Rule:
     if not value:
         return Rule("and")
     if len(value) > 1:
-        raise InvalidJobspec("attributes.system.constraints: a constraint must hold one operation, not several")
+        raise InvalidJobspec("attributes.system.constraints: a constraint must contain exactly one operation")
     operation, operands = next(iter(value.items()))
     if not isinstance(operation, str) or operation not in _KINDS:
         raise InvalidJobspec(f"attributes.system.constraints: unknown operation {shown(operation)}")
@@ -101,7 +101,7 @@ def _hosts(word: Any, limit: Limit) -> list[str]:
         return hostlist(word if isinstance(word, str) else shown(word), limit)
     except ValueError:
         raise InvalidJobspec(
-            f"attributes.system.constraints.hostlist: expected a hostlist, of {MAX_HOSTS:,} hosts in all at most, "
+            f"attributes.system.constraints.hostlist: expected a hostlist, of {MAX_HOSTS:,} hosts in total at most, "
             f"got {shown(word)}"
         ) from None
 

@@ -70,7 +70,7 @@ COMMANDS: dict[str, Command] = {
     "list": Command(jobs.list_jobs, "l", "", "List all jobs", 0, 0),
     "info": Command(jobs.info, "i", "JOBID", "Print a job's mode, start and file", 1, 1),
     "stat": Command(jobs.stat, "s", "", "Print the number of matches and their times", 0, 0),
-    "why": Command(jobs.why, "w", "JOBSPEC", "Say what a jobspec lacks", 1, 1),
+    "why": Command(jobs.why, "w", "JOBSPEC", "Report what a jobspec lacks", 1, 1),
     "cat": Command(cat, "a", "FILE", "Print a file", 1, 1),
     "help": Command(help_, "h", "[COMMAND]", "List commands", 0, 1),
     "quit": Command(quit_, "q", "", "End the session", 0, 0),

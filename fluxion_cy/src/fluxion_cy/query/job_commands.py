@@ -101,7 +101,7 @@ def _resources(name: str, reader: str) -> dict[str, Any]:
         return {key: value for key, value in document.items() if key != "scheduling"}
     graph = document if "graph" in document else document.get("scheduling")
     if not isinstance(graph, dict):
-        raise Malformed(f"{name}: has no graph; use rv1exec in place of {reader}")
+        raise Malformed(f"{name}: has no graph; use rv1exec instead of {reader}")
     return graph
 
 

@@ -48,7 +48,7 @@ def options() -> argparse.ArgumentParser:
     add("-d", "--disable-prompt", action="store_true", help="print no prompt")
     own = parser.add_argument_group("not in resource-query")
     own.add_argument(
-        "-c", "--command-file", metavar="FILE", help="read commands from this file in place of standard input"
+        "-c", "--command-file", metavar="FILE", help="read commands from this file instead of standard input"
     )
     own.add_argument("--json", action="store_true", help="print one line with a JSON object for each command")
     own.add_argument("--engine", default="embedded", metavar="NAME", help="embedded or reapi (default: %(default)s)")

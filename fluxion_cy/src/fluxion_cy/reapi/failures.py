@@ -68,7 +68,7 @@ def resources_refused(failure: Failure) -> FluxionError:
 def holding_refused(failure: Failure) -> FluxionError:
     """The error of `update_allocate`, whose resources are in the graph."""
     if failure.errno in (0, _errno.EINVAL, _errno.EBUSY):
-        return Busy(f"R: a job holds part of it already{_because(failure)}", _errno.EINVAL)
+        return Busy(f"R: a job already holds part of it{_because(failure)}", _errno.EINVAL)
     return resources_refused(failure)
 
 

@@ -29,18 +29,18 @@ _MOST_STATES = 100_000
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     """Raises NotSupported for an option with any other value."""
     if not any(type(value) is type(choice) and value == choice for choice in choices):
-        raise NotSupported(f"{name}={shown(value)}: the real engine only has {', '.join(map(repr, choices))}")
+        raise NotSupported(f"{name}={shown(value)}: the library only has {', '.join(map(repr, choices))}")
 
 
 def check_extras(now: Any, prefer: Any) -> None:
     """Raises NotSupported for `now` and `prefer`: the library has neither."""
     if second_of(now) != 0:
-        raise NotSupported(f"now={shown(now)}: the real engine's clock is always at 0; ask an embedded one")
+        raise NotSupported(f"now={shown(now)}: the library's clock is always at 0; use the embedded engine")
     scores = [] if prefer is None else list(scores_of(prefer))
     if any(score != score for score in scores):
         raise InvalidJobspec("prefer: an entry is not a number (NaN)")
     if scores:
-        raise NotSupported("prefer: the real engine has no preferences; ask an embedded one, or give candidates")
+        raise NotSupported("prefer: the library has no preferences; use the embedded engine, or give candidates")
 
 
 # ---- graphs ----------------------------------------------------------------------------------------------------------
@@ -57,11 +57,11 @@ def check_sizes(engine: Engine, vertices: Iterable[int]) -> None:
         if engine.size_of(vertex) > _LARGEST:
             raise InvalidGraph(
                 f"vertex {engine.path(vertex)}: size {engine.size_of(vertex)} is more than {_LARGEST}, the most that "
-                "the real engine can choose from; count in a larger unit"
+                "the library can choose from; count in a larger unit"
             )
         if engine.id_of(vertex) > _FARTHEST:
             raise InvalidGraph(
-                f"vertex {engine.path(vertex)}: id {engine.id_of(vertex)} is more than {_FARTHEST}; the real engine "
+                f"vertex {engine.path(vertex)}: id {engine.id_of(vertex)} is more than {_FARTHEST}; the library "
                 "adds ids up in 64 bits; give it a smaller one"
             )
 
@@ -85,7 +85,7 @@ def check_root(engine: Engine) -> None:
     """Raises NotSupported before a call that searches for a time, or asks whether there is one."""
     if not counts_at_root(engine):
         raise NotSupported(
-            f"vertex {engine.path(engine.root)}: the real engine counts nothing below this root, and could only "
+            f"vertex {engine.path(engine.root)}: the library counts nothing below this root, and could only "
             "allocate at once; give the root children, and name a type in prune_filters as ALL:core does"
         )
 
@@ -93,11 +93,11 @@ def check_root(engine: Engine) -> None:
 def check_removal(engine: Engine, path: str, vertex: int) -> None:
     """Raises NotSupported for an only child (the library would loop) and for a path of several vertices."""
     if len(engine.children(engine.parent_of(vertex))) == 1:
-        raise NotSupported(f"path {path!r}: the real engine cannot remove an only child; remove its parent")
+        raise NotSupported(f"path {path!r}: the library cannot remove an only child; remove its parent")
     for below in engine.subtree(vertex):
         if len(engine.lookup(engine.path(below))) > 1:
             raise NotSupported(
-                f"path {shown(engine.path(below), 200)}: several vertices have this path; the real engine would remove "
+                f"path {shown(engine.path(below), 200)}: several vertices have this path; the library would remove "
                 "all of them; give each its own path"
             )
 
@@ -108,7 +108,7 @@ def check_growth(before: set[str], grown: Engine) -> None:
     new = leaf_types(grown) - before - {pruned for _, pruned in grown.filters}
     if new:
         raise NotSupported(
-            f"graph: the real engine cannot begin to count {shown(min(new))} while jobs are held; cancel them first, "
+            f"graph: the library cannot begin to count {shown(min(new))} while jobs are held; cancel them first, "
             f"or name it in prune_filters from the start, as in ALL:{min(new)[:40]}"
         )
 
@@ -119,7 +119,7 @@ def check_clone(before: set[str], engine: Engine) -> None:
     gone = before - leaf_types(engine) - {pruned for _, pruned in engine.filters}
     if gone:
         raise NotSupported(
-            f"clone: the real engine's copy does not count {shown(min(gone))}, which has no vertex left, and could "
+            f"clone: the library's copy does not count {shown(min(gone))}, which has no vertex left, and could "
             "not cancel the jobs that are held; cancel them first"
         )
 
@@ -132,7 +132,7 @@ def _check_inner_clusters(engine: Engine) -> None:
     for vertex in engine.vertices():
         if vertex != engine.root and engine.type_of(vertex) == "cluster" and engine.has_children(vertex):
             raise NotSupported(
-                f"vertex {engine.path(vertex)}: while jobs are held, the real engine can neither clone nor change a "
+                f"vertex {engine.path(vertex)}: while jobs are held, the library can neither clone nor change a "
                 "graph with a cluster below the root; cancel them first, or name the types of all leaves in "
                 "prune_filters, as in ALL:core"
             )
@@ -166,7 +166,7 @@ def check_slots(resources: list[Resource], engine: Engine, flexible: bool) -> No
         if flexible:
             _check_alternatives(beside, slots, engine)
         elif len(slots) > 1:
-            raise NotSupported("resources: the real engine cannot serve two slots side by side; nest or join them")
+            raise NotSupported("resources: the library cannot serve two slots side by side; nest or join them")
 
 
 def _check_alternatives(beside: list[Resource], slots: list[Resource], engine: Engine) -> None:
@@ -175,8 +175,8 @@ def _check_alternatives(beside: list[Resource], slots: list[Resource], engine: E
         return
     for entry in beside:
         if not entry.children or any(child.type in _SLOTS for child in entry.children):
-            what = "each slot" if entry.slot else f"{entry.type[:40]}, which stands beside a slot,"
-            raise NotSupported(f"resources: the real engine's flexible traverser needs resources in {what} and no slot")
+            what = "each slot" if entry.slot else f"{entry.type[:40]}, which is next to a slot,"
+            raise NotSupported(f"resources: the library's flexible traverser needs resources in {what} and no slot")
     plain = sum(entry.type != "xor_slot" for entry in beside)
     if plain + (plain < len(beside)) > 1:
         for entry in beside:
@@ -199,7 +199,7 @@ def _check_ways(slots: list[Resource], engine: Engine) -> None:
     if sum(steps) > _DEEPEST or prod(steps) > _MOST_STATES:
         raise NotSupported(
             f"resources: slots side by side over {sum(amounts.values())} units of {', '.join(sorted(amounts))[:80]} "
-            "have too many ways to be filled for the real engine; use xor_slot, or ask for each slot by itself"
+            "have too many ways to be filled for the library; use xor_slot, or ask for each slot by itself"
         )
 
 
@@ -226,9 +226,9 @@ def ranks_to_free(rset: ResourceSet, touched: set[int], engine: Engine) -> str |
     for vertex in held - named:
         if engine.rank_of(vertex) in chosen:
             raise NotSupported(
-                f"R: vertex {engine.path(vertex)} of rank {engine.rank_of(vertex)} is not in it; the real engine only "
+                f"R: vertex {engine.path(vertex)} of rank {engine.rank_of(vertex)} is not in it; the library only "
                 "frees all that a job holds of a rank"
             )
     if -1 in chosen:
-        raise NotSupported("R: names vertices without a rank; the real engine frees them only with the whole job")
+        raise NotSupported("R: names vertices without a rank; the library frees them only with the whole job")
     return idset_of(chosen)

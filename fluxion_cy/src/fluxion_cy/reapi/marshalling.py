@@ -64,7 +64,7 @@ def graph_text(document: Mapping[str, Any], engine: Engine, known: Mapping[str, 
     for edge in edges:
         for end in edge.values():
             if end not in there:
-                raise InvalidGraph(f"vertex {end!r}: paths.containment is missing; the real engine needs it")
+                raise InvalidGraph(f"vertex {end!r}: paths.containment is missing; the library needs it")
     return text_of({"graph": {"nodes": nodes, "edges": edges}}, InvalidGraph, "graph")
 
 
@@ -102,14 +102,12 @@ def _number(metadata: Mapping[str, Any], kind: str, uniq: int) -> int:
 def _check(outer: str, metadata: Mapping[str, Any], sent: Mapping[str, Any], path: str) -> None:
     """Raises for values that the embedded engine can hold and the library cannot."""
     if metadata.get("divisible"):
-        raise NotSupported(f"vertex {outer!r}: the real engine has no divisible vertices; give it one per chunk")
+        raise NotSupported(f"vertex {outer!r}: the library has no divisible vertices; give it one per chunk")
     size = metadata.get("size", 1)
     if size > _UNSIGNED:
-        raise InvalidGraph(
-            f"vertex {outer!r}: size {size} is more than {_UNSIGNED}, the most that the real engine keeps"
-        )
+        raise InvalidGraph(f"vertex {outer!r}: size {size} is more than {_UNSIGNED}, the most that the library keeps")
     if sent["uniq_id"] < 0 or sent["id"] < -1:
-        raise InvalidGraph(f"vertex {outer!r}: the real engine reads a negative id or uniq_id as a different one")
+        raise InvalidGraph(f"vertex {outer!r}: the library reads a negative id or uniq_id as a different one")
     if not path.startswith("/"):
         raise InvalidGraph(f"vertex {outer!r}: its path {shown(path)} does not begin with a slash")
 
@@ -175,7 +173,7 @@ def _resource(resource: Resource) -> dict[str, Any]:
 def _count(resource: Resource) -> Any:
     """A count that the library can step through.
 
-    It steps in 32 bits until it exceeds the maximum, and loops for ever if a product wraps around. So the maximum is
+    It steps in 32 bits until it exceeds the maximum, and loops forever if a product wraps around. So the maximum is
     lowered until its next step does not wrap, which leaves out counts of more than 2^32 divided by the operand.
     """
     low, high = resource.low, resource.high
@@ -213,7 +211,7 @@ def _candidates(value: Any) -> list[bool]:
     allowed = slots_of(value)
     if not all(type(entry) is bool for entry in allowed):
         raise NotSupported(
-            "candidates: the real engine takes true or false per rank, not a number of slots; ask for whole nodes"
+            "candidates: the library takes true or false per rank, not a number of slots; ask for whole nodes"
         )
     return [bool(entry) for entry in allowed]
 
@@ -238,9 +236,7 @@ def _ranks(ranks: list[int], meets: Callable[[int], bool]) -> dict[str, Any]:
 def holding_text(holds: Iterable[Hold], engine: Engine, start: int, duration: int) -> bytes:
     """An RFC 20 envelope of vertices and all vertices above them, from `start` for `duration` seconds."""
     if start + duration > LATEST:
-        raise NotSupported(
-            f"R.execution: ends after second {LATEST}, beyond which the real engine rounds; end it before"
-        )
+        raise NotSupported(f"R.execution: ends after second {LATEST}, beyond which the library rounds; end it before")
     end = start + duration if duration < FOREVER else 0
     envelope = {"version": 1, "execution": {"starttime": start, "expiration": end}}
     return text_of({**envelope, "scheduling": _tree(holds, engine)}, InvalidGraph, "R")

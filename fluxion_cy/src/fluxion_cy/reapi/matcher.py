@@ -139,7 +139,7 @@ class LibraryMatcher(BaseMatcher):
     def _new_jobid(self, jobid: Any) -> tuple[int, bool]:
         number, automatic = self._table.choose(jobid)
         if number > _HIGHEST:
-            message = f"jobid {number}: the real engine could not cancel a job with an id above 2**63-1; choose another"
+            message = f"jobid {number}: the library could not cancel a job with an id above 2**63-1; choose another"
             raise InvalidJobspec(message, _errno.EOVERFLOW)
         return number, automatic
 
@@ -236,7 +236,7 @@ class LibraryMatcher(BaseMatcher):
 
     def allocation(self, jobid: int) -> Allocation:  # noqa: ARG002
         """Not supported: the library returns the resources of a job only when it matches."""
-        raise NotSupported("allocation: the real engine returns the resources of a job only when it matches")
+        raise NotSupported("allocation: the library returns the resources of a job only when it matches")
 
     # ---- the graph ---------------------------------------------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class LibraryMatcher(BaseMatcher):
 
     def why(self, jobspec: Any, *, now: int = 0, candidates: Any = None, prefer: Any = None) -> str:  # noqa: ARG002
         """Not supported: the C API has no such function."""
-        raise NotSupported("why: the real engine does not say what a request lacks; ask an embedded one")
+        raise NotSupported("why: the library does not say what a request lacks; use the embedded engine")
 
     def shortage(
         self,
@@ -263,15 +263,15 @@ class LibraryMatcher(BaseMatcher):
         words: Words | None = None,  # noqa: ARG002
     ) -> Shortage | None:
         """Not supported: the C API has no such function."""
-        raise NotSupported("shortage: the real engine does not say what a request lacks; ask an embedded one")
+        raise NotSupported("shortage: the library does not say what a request lacks; use the embedded engine")
 
     def set_properties(self, path: str, properties: dict[str, str]) -> None:  # noqa: ARG002
         """Not supported: the C API has no such function."""
-        raise NotSupported("set_properties: the real engine's C API cannot do it; make a new matcher")
+        raise NotSupported("set_properties: the library's C API cannot do it; make a new matcher")
 
     def resize(self, path: str, size: int) -> None:  # noqa: ARG002
         """Not supported: the C API has no such function."""
-        raise NotSupported("resize: the real engine's C API cannot do it; make a new matcher")
+        raise NotSupported("resize: the library's C API cannot do it; make a new matcher")
 
     def _path(self, path: Any) -> bytes:
         self._vertex(path)
@@ -364,7 +364,7 @@ class LibraryMatcher(BaseMatcher):
         """
         if self._sought and not any(map(self._touch, limits.leaves_to_hold(self._engine))):
             raise NotSupported(
-                "graph: the real engine cannot end its last search for a time; name the types of all leaves in "
+                "graph: the library cannot end its last search for a time; name the types of all leaves in "
                 "prune_filters, as in ALL:core"
             )
         self._sought = False

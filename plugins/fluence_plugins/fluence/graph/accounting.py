@@ -199,7 +199,7 @@ class Accounting:
         parts, units = [shape.gpus, *(amount for _, amount in shape.others), *devices], [shape.memory_mib]
         (units if self.millicores else parts).append(shape.cores)
         if max(parts) > MOST_PARTS:
-            return f"the pod requests more than {MOST_PARTS} cores, gpus or devices, which no host has"
+            return f"the pod requests more than {MOST_PARTS} cores, GPUs or devices, which no host has"
         if max(units) > MOST_UNITS:
             return f"the pod requests more than {MOST_UNITS} millicores or MiB, which no host has"
         return None

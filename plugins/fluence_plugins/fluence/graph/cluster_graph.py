@@ -161,7 +161,7 @@ class ClusterGraph:
             return self.host_names[rank]
         if rank in self._virtual_ranks:
             return self.virtual[self._virtual_ranks[rank]]
-        raise GraphError(f"rank {rank}: no vertex of the graph has it")
+        raise GraphError(f"rank {rank}: no vertex of the graph has this rank")
 
     def add_host(self, host: HostResources) -> dict[str, Any]:
         """Add a host, and the trees below it. Return the JGF that adds them to a loaded graph.

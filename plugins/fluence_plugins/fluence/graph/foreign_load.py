@@ -64,7 +64,7 @@ class ForeignLoad:
             jobspec = _jobspec_text(wanted, self._accounting.types)
             self._loaded.matcher.allocate(jobspec, jobid=self._next_jobid, candidates=only)
         except (Busy, Unsatisfiable) as error:
-            log.warning("[fluence] node %s: foreign load %s is not held: %s", name, load, error)
+            log.warning("[fluence] node %s: foreign load %s cannot be allocated: %s", name, load, error)
             return
         self._on[name] = (self._next_jobid, load, wanted == load)
         self._next_jobid += 1

@@ -137,7 +137,7 @@ class JGFBuilder:
         options, path = vertex.options, vertex.path
         if vertex.parent is None:
             if self._root:
-                raise GraphError(f"{path}: the graph has the root {self._root} already; add this vertex below it")
+                raise GraphError(f"{path}: the graph already has the root {self._root}; add this vertex below it")
             self._root = path
         if path in self._vertices:
             raise GraphError(f"{path}: two vertices have this path; give one another name")

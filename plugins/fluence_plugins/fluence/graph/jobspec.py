@@ -28,7 +28,7 @@ class Count(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         rest = (self.max, self.operator, self.operand)
         if any(value is None for value in rest) and any(value is not None for value in rest):
-            raise JobspecError("count needs all of max, operator and operand beside min, or none of them")
+            raise JobspecError("count needs all of max, operator and operand in addition to min, or none of them")
         if self.operator not in (None, "+", "*", "^"):
             raise JobspecError(f"count's operator {self.operator!r} is unknown; use +, * or ^")
 

@@ -110,7 +110,7 @@ class NodeLoads:
         return None
 
     def drift(self, lost: set[str]) -> Mapping[str, int]:
-        """The number of pods about which graph and cluster disagree, except those that changed since the last event.
+        """The number of pods on which graph and cluster disagree, except those that changed since the last event.
 
         `unheld`: running pods with a jobid annotation that have neither holdings nor missing parts, and were not
         reported as `lost`. `ended`: pods with holdings on a known node that do not run there.

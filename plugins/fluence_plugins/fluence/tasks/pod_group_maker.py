@@ -112,7 +112,7 @@ class PodGroupMaker:
             await runtime.cluster.create(wanted)
             log.info("[fluence] PodGroup %s: created for the pods with its label", wanted.key)
         except ChangedMeanwhileError:
-            log.debug("[fluence] PodGroup %s: exists already", wanted.key)
+            log.debug("[fluence] PodGroup %s: already exists", wanted.key)
         except FluenceError as error:
             if len(self._problems) >= _MOST_PROBLEMS:  # some are of deleted groups
                 self._problems.clear()

@@ -202,7 +202,7 @@ class Pools:
         self.revision += before != why
 
     def refusals(self, now: float) -> tuple[str, ...]:
-        """A line for each recent refusal of an unknown pool, for some minutes."""
+        """A line for each recent refusal of an unknown pool, for a few minutes."""
         return tuple(
             f"message of {shown(name)}: {why}"
             for name, (why, at) in sorted(self._refusals.items())

@@ -343,7 +343,7 @@ async def _allocate(binding: Binding, desired: dra.ResourceClaim, wanted: dra.Al
 
 
 async def _changed(binding: Binding, desired: dra.ResourceClaim, was: dra.ResourceClaim | None) -> dra.ResourceClaim:
-    """Wait until the watch shows the claim in another version than `was`."""
+    """Wait until the watch shows a version of the claim other than `was`."""
     pause, version = _FIRST_PAUSE, was.metadata.resource_version if was is not None else ""
     try:
         async with asyncio.timeout(_SEEN_SECONDS):

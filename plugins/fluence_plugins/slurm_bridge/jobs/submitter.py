@@ -325,7 +325,7 @@ class Submitter:
         if len(found) < placeholder.minimum_nodes:
             raise TranslationError(
                 f"it needs {placeholder.minimum_nodes} nodes, and {len(found)} of the {len(request.candidates)} nodes "
-                f"that it fits are in Slurm: add nodes to Slurm, or label them {names.EXTERNAL_NODE_LABEL}"
+                f"on which it fits are in Slurm: add nodes to Slurm, or label them {names.EXTERNAL_NODE_LABEL}"
             )
         return found
 

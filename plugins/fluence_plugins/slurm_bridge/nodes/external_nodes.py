@@ -189,8 +189,10 @@ def _gres(node: Node, resources: Mapping[str, str]) -> tuple[str, str]:
     if not counts:
         return "", ""
     if len(counts) > 1:
-        raise ValueError(f"status.allocatable: {', '.join(sorted(counts))}: an external node of Slurm can have only "
-                         "one kind of devices: leave one in the plugin's resources")  # fmt: skip
+        raise ValueError(
+            f"status.allocatable: {', '.join(sorted(counts))}: an external node of Slurm can have only one kind "
+            "of device: leave one in the plugin's resources"
+        )
     ((kind, count),) = counts.items()
     if count > _MOST_DEVICES:
         raise ValueError(f"status.allocatable: {count} of {kind}: the limit is {_MOST_DEVICES}")

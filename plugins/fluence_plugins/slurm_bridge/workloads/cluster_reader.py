@@ -28,7 +28,7 @@ _KINDS: Final[Mapping[workload.Kind, tuple[type[Any], str]]] = {
     workload.WORKLOAD: (GroupWorkload, "workloads"),
 }
 _OF_VERSION: Final = frozenset({workload.NATIVE, workload.COSCHEDULED, workload.WORKLOAD})
-"""Kinds whose API version matters, because an API server may serve another one than the default."""
+"""Kinds whose API version matters, because an API server may serve one other than the default."""
 
 
 @dataclass(frozen=True, slots=True)

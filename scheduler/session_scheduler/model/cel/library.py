@@ -1,7 +1,7 @@
 """CEL operators and functions: the standard ones, and Kubernetes' libraries for strings, lists, regex and quantities.
 
-The first argument of each is the remaining work. Not supported are Kubernetes' named formats, format strings and
-authorisation: an expression that uses them does not compile.
+The first argument of each is the remaining work. Kubernetes' named formats, format strings and authorisation are not
+supported: an expression that uses them does not compile.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def test_who_is_up_again_within_what_is_down_is_told_so(tmp_path: Path) -> None:
     assert set_in_file(str(file), "c", down=True).within == ()
     again = CliRunner().invoke(app, ["resume", "a", "--resources", str(file)])
     assert again.stdout.endswith(
-        "a is up already, but stays drained while a resource that contains it is down: rack, east\n"
+        "a is already up, but stays drained while a resource that contains it is down: rack, east\n"
     )
     api = Api({"resources.yaml": NESTED})
     resumed = asyncio.run(set_in_config_map(api, WHERE, "a", down=False))  # type: ignore[arg-type]

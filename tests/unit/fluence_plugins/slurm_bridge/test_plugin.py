@@ -144,7 +144,7 @@ def test_a_gang_with_a_pod_without_a_node_is_not_bound_and_a_job_for_that_pod_is
 
 
 @pytest.mark.parametrize(
-    ("nodes", "why"), [(("n1",), "but it fits none of them now"), (("k9",), "this cluster has no node k9")]
+    ("nodes", "why"), [(("n1",), "but it fits on none of them now"), (("k9",), "this cluster has no node k9")]
 )
 def test_nodes_of_the_job_that_the_pod_does_not_fit_on_are_reported(nodes: tuple[str, ...], why: str) -> None:
     world = World()

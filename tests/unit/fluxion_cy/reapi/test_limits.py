@@ -168,10 +168,10 @@ def test_a_rank_of_which_nothing_is_left_is_not_marked(fake: Fake) -> None:
 @pytest.mark.parametrize(
     ("resources", "given"),
     [
-        ([slot(1, want("core", 1)), want("gpu", 1)], "gpu, which stands beside a slot"),
+        ([slot(1, want("core", 1)), want("gpu", 1)], "gpu, which is next to a slot"),
         ([slot(1)], "needs resources in each slot and no slot"),
         ([slot(1, slot(1, want("core", 1)))], "needs resources in each slot and no slot"),
-        ([want("node", 1, slot(1, want("core", 1)), want("socket", 1))], "socket, which stands beside a slot"),
+        ([want("node", 1, slot(1, want("core", 1)), want("socket", 1))], "socket, which is next to a slot"),
         ([slot(1, want("core", 1), want("core", 2)), slot(1, want("gpu", 1), label="b")], "one type twice"),
     ],
 )

@@ -255,7 +255,7 @@ def test_a_subclass_has_either_engine_and_stays_one_in_its_clones(fake: Fake) ->
     for one in (matcher, other):
         assert isinstance(one, Noted)
         assert one.stat()["note"] == "mine"
-    with pytest.raises(NotSupported, match="real engine"):
+    with pytest.raises(NotSupported, match="the library"):
         other.why(CORE)
     matcher.close()
     assert other.get_status("/cluster0") in (True, False)

@@ -1,4 +1,4 @@
-"""The client of an HTTP extender over real connections: codes, time-outs, sizes and TLS."""
+"""The client of an HTTP extender over real connections: codes, timeouts, sizes and TLS."""
 
 from __future__ import annotations
 

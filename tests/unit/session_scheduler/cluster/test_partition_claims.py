@@ -78,7 +78,7 @@ profiles: [{schedulerName: another}, {schedulerName: mine}]
 partition: {nodeSelector: {pool: b}, devicePools: [driver/fabric, driver/x]}
 queues: [{name: default}, {name: research}]
 """
-    theirs = "belongs to the scheduler with Lease kube-system/fluence-other, too: remove it from one of the two"
+    theirs = "also belongs to the scheduler with Lease kube-system/fluence-other: remove it from one of the two"
     assert await lines(MINE, other(text, ("ibm-1", "ibm-2")), resources=("ibm-0", "ibm-1")) == [
         f"f.yaml: profiles[0].schedulerName: 'mine' {theirs}",
         f"f.yaml: queues[0].name: 'research' {theirs}",
@@ -166,7 +166,7 @@ async def test_changed_names_are_claimed_if_no_other_scheduler_has_them() -> Non
     cluster = MemoryCluster([other("profiles: [{schedulerName: o}]\npartition: {nodeSelector: {pool: b}}", ("ibm-1",))])
     claims = PartitionClaims(config(MINE))
     claims.put("fluence", {"resource": ["ibm-0"]})
-    with pytest.raises(PartitionError, match="resource 'ibm-1' belongs to"):
+    with pytest.raises(PartitionError, match="resource 'ibm-1' also belongs to"):
         await claims.claim(cluster, "fluence", {"resource": ["ibm-1"]})
     assert claims.own.plugins == {"plugin fluence: resource": ("ibm-0",)}
     await claims.claim(cluster, "fluence", {"resource": ["ibm-2"]})

@@ -306,7 +306,7 @@ def test_the_error_for_an_unreadable_file_names_it(tmp_path: Path) -> None:
         load_manifests([str(tmp_path)])
     with pytest.raises(ManifestError, match="is an empty name: name a file, a directory or -"):
         load_manifests([""])
-    with pytest.raises(ManifestError, match="standard input can be read once"):
+    with pytest.raises(ManifestError, match="standard input can be read only once"):
         load_manifests(["-", "-"], io.BytesIO(b""))
 
 

@@ -370,7 +370,7 @@ async def test_a_loop_without_a_turn_for_a_minute_is_not_healthy():
     async with world.running():
         await world.until(lambda: world.engine._turned is not None)
         world.clock.advance(61)
-        assert world.engine.problem() == "no turn has ended for 61 s"
+        assert world.engine.problem() == "no cycle has finished for 61 s"
         world.engine.requeue("Pod default/p", "test")
         await world.until(lambda: world.engine.problem() is None)
 

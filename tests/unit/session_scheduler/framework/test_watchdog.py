@@ -16,7 +16,7 @@ from session_scheduler.testing import FakeCluster, gang, pod
 
 BRIEF = 0.05
 LONG = 20.0
-"""Time-out in seconds for a test that must not hang."""
+"""Timeout in seconds for a test that must not hang."""
 DEFAULTS = HookCall.wait.__kwdefaults__ or {}
 SHIPPED = {"cancel": binder._CANCEL_SECONDS, "others": DEFAULTS["patience"]}
 

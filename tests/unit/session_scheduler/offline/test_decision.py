@@ -167,4 +167,5 @@ def test_explain_status_and_simulate_report_the_same_reason(
 def test_a_gang_that_fits_has_no_reason(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     items = [node("n", 8), *gang("g", 2, pod("p", 4), pod("q", 4))]
     assert [one["reason"] for one in answer(file, capsys, items, "explain")["pods"]] == [None, None]
-    assert answer(file, capsys, items, "status")["waiting"][0]["reason"] == "not tried yet: the pod fits 1 of 1 nodes"
+    waiting = answer(file, capsys, items, "status")["waiting"]
+    assert waiting[0]["reason"] == "not tried yet: the pod fits on 1 of 1 nodes"

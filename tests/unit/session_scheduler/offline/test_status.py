@@ -87,7 +87,7 @@ def test_a_waiting_pod_has_the_reason_of_its_condition_or_the_one_of_explain(
     assert {name: one["reason"] for name, one in waiting.items()} == {
         "reported": "as the scheduler said",
         "large": "0/1 nodes are available: 1 Insufficient cpu.",
-        "new": "not tried yet: the pod fits 1 of 1 nodes",
+        "new": "not tried yet: the pod fits on 1 of 1 nodes",
         "gated": "Scheduling is blocked due to non-empty scheduling gates: x",
     }
     assert waiting["reported"]["since"] == "2026-01-02T00:00:00Z"
@@ -113,7 +113,7 @@ def test_the_limit_of_a_queue_is_the_reason_of_its_own_pods_only() -> None:
     cluster.add(node("n1"), pod("theirs", cpu="2", labels=team), pod("ours", cpu="2"))
     reasons = {one["name"]: one["reason"] for one in status_of(cluster.start())["waiting"]}
     assert reasons["theirs"].startswith("queue 'team' has reached its limit of cpu: limit 1")
-    assert reasons["ours"] == "not tried yet: the pod fits 1 of 1 nodes"
+    assert reasons["ours"] == "not tried yet: the pod fits on 1 of 1 nodes"
 
 
 def test_the_default_output_is_tables(cluster: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -303,7 +303,7 @@ async def test_a_loop_that_stands_still_is_not_healthy():
     async with world.running():
         await world.until(lambda: world.ready == LEADING and world.loop._turned is not None)
         world.clock.advance(61)
-        assert world.health == "no turn has ended for 61 s"
+        assert world.health == "no cycle has finished for 61 s"
 
 
 async def test_without_election_there_is_no_lease_and_nothing_to_wait_for():
@@ -501,7 +501,7 @@ async def test_what_plugins_claim_is_on_the_lease_and_changes_with_them():
     world.cluster.put(replace(DISJOINT, metadata=replace(DISJOINT.metadata, annotations=annotations)))
     async with world.running():
         await world.until(lambda: world.slow.served)
-        with pytest.raises(PartitionError, match="plugin slow: resource 'ibm-1' belongs to the scheduler with Lease"):
+        with pytest.raises(PartitionError, match="plugin slow: resource 'ibm-1' also belongs to the scheduler"):
             await world.slow.runtime.claim("slow", {"resource": ["ibm-1"]})
         world.cluster.renewals_fail = True  # those in between
         with pytest.raises(Unavailable):

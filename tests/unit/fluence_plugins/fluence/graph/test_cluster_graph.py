@@ -107,7 +107,7 @@ def test_removing_a_host_forgets_it_and_what_hung_below_it(graph: ClusterGraph):
     assert graph.remove_host("n2") == "/cluster/n2"
     assert "/cluster/n2/fpga0" not in graph.virtual
     for gone in (rank, fpga):
-        with pytest.raises(GraphError, match=r"rank \d+: no vertex of the graph has it"):
+        with pytest.raises(GraphError, match=r"rank \d+: no vertex of the graph has this rank"):
             graph.at_rank(gone)
     with pytest.raises(GraphError, match="node n2: is not in the graph"):
         graph.remove_host("n2")

@@ -94,7 +94,7 @@ def test_what_cannot_be_built_is_refused_by_path(builder: JGFBuilder):
     root = builder["/cluster0"]
     with pytest.raises(GraphError, match="/cluster0/n1: two vertices have this path"):
         builder.add_child(root, "node", options=Options(name="n1"))
-    with pytest.raises(GraphError, match="the graph has the root /cluster0 already; add this vertex below it"):
+    with pytest.raises(GraphError, match="the graph already has the root /cluster0; add this vertex below it"):
         builder.add_root("cluster", options=Options(name="other"))
     with pytest.raises(GraphError, match="size -1 is negative"):
         builder.add_child(root, "core", options=Options(size=-1))
@@ -118,7 +118,7 @@ ROOT = {"id": "0", "metadata": {"type": "cluster", "paths": {"containment": "/c"
         ({"nodes": [{"id": "0", "metadata": {"type": "c", "paths": None}}]}, "g: vertex 0: Expected `object`"),
         ({"nodes": [{"id": 0, "metadata": {}}]}, r"g: Expected `str`.*nodes\[0\]\.id"),
         ({"nodes": [ROOT, ROOT]}, "two vertices have the same id"),
-        ({"nodes": [ROOT, ROOT | {"id": "1"}]}, "/c: the graph has the root /c already"),
+        ({"nodes": [ROOT, ROOT | {"id": "1"}]}, "/c: the graph already has the root /c"),
         (
             {
                 "nodes": [ROOT, BAD | {"metadata": BAD["metadata"] | {"uniq_id": 0}}],

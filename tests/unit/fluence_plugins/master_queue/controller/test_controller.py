@@ -318,8 +318,8 @@ def test_a_start_without_a_list_of_objects_removes_nothing_from_queues(plural: s
             await asyncio.sleep(25)
             assert set(api.counted()) == {"masterqueues/status"}
             assert world.status()["problems"] == [
-                f"{plural}: the API server does not list them: is Kueue installed, and has this account the ClusterRole"
-                " fluence-master-queue?"
+                f"{plural}: the API server does not list them: is Kueue installed, and does this account have the "
+                "ClusterRole fluence-master-queue?"
             ]
             assert (world.conditions()["Ready"], world.pools()) == (("False", "WriteFailed"), {"a": "Active"})
             api.serve_all()

@@ -1,4 +1,4 @@
-"""Pools are known from their messages, fall silent after their time-out, and outlive edits and restarts."""
+"""Pools are known from their messages, fall silent after their timeout, and outlive edits and restarts."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def test_a_submission_whose_response_was_lost_is_found_again() -> None:
 
 def test_a_lost_submission_is_repeated_once_slurm_can_no_longer_execute_it() -> None:
     with Bridged(waiting("a")) as world:
-        world.slurm.fails["submit"] = _queue(UnavailableError("POST job/submit", "time-out", sent=True))
+        world.slurm.fails["submit"] = _queue(UnavailableError("POST job/submit", "timeout", sent=True))
         world.rest(UNSURE - 2 * TICK)
         world.session(all_groups=True)
         world.rest(TICK)
@@ -203,7 +203,7 @@ def test_a_submission_that_was_not_sent_is_soon_retried() -> None:
 
 def test_a_job_that_cannot_be_read_after_its_submission_is_not_submitted_twice() -> None:
     with Bridged(waiting("a")) as world:
-        world.slurm.fails["job"] = _queue(*[UnavailableError("GET job/1", "time-out", sent=True)] * 3)
+        world.slurm.fails["job"] = _queue(*[UnavailableError("GET job/1", "timeout", sent=True)] * 3)
         world.rest(TICK)
         for _ in range(5):
             world.session(all_groups=True)
@@ -386,7 +386,7 @@ def test_a_fixed_workload_is_noticed_within_a_minute() -> None:
 def test_a_request_that_fits_on_no_node_reports_the_candidates() -> None:
     with gang("a", "b", "c", "d", "e") as world:
         world.rest()
-        assert "it needs 5 nodes, and 4 of the 4 nodes that it fits are in Slurm" in world.problem(GANG)
+        assert "it needs 5 nodes, and 4 of the 4 nodes on which it fits are in Slurm" in world.problem(GANG)
         assert world.writes("submit") == 0
 
 
@@ -561,7 +561,7 @@ def test_the_job_is_cancelled_before_its_last_ended_pod_loses_the_finalizer() ->
         world.rest()
         assert world.marks("a") == (1, False), "the job continues for the other pod, without this one"
         assert world.writes("cancel") == 0
-        world.slurm.fails["cancel"] = _queue(UnavailableError("DELETE job/1", "time-out", sent=True))
+        world.slurm.fails["cancel"] = _queue(UnavailableError("DELETE job/1", "timeout", sent=True))
         world.end("b")
         world.rest(TICK)
         assert world.marks("b") == (1, True)
@@ -720,7 +720,7 @@ def test_shares_are_requested_once_for_all_pods_of_a_job() -> None:
             nodes = [f"n{number % 3 + 1}" for number in range(99)]
             return await asyncio.gather(*(world.bridge.share_of(1, node) for node in nodes), return_exceptions=True)
 
-        world.slurm.fails["resources"] = _queue(UnavailableError("GET resources/1", "time-out", sent=True))
+        world.slurm.fails["resources"] = _queue(UnavailableError("GET resources/1", "timeout", sent=True))
         assert all(isinstance(found, UnavailableError) for found in world._do(all_pods()))
         assert world.slurm.reads["resources"] == 1
         found = world._do(all_pods())

@@ -734,7 +734,7 @@ def test_devices_of_one_kind_are_added_up_and_of_two_kinds_refused() -> None:
     made = replace(made, status=replace(made.status, allocatable=both))
     assert external(made, NodeRules(), ("slurm-bridge",)).gres == "gpu:3"
     rules = NodeRules(resources=(("nvidia.com/gpu", "gpu:v100"), ("amd.com/gpu", "gpu:mi300")))
-    with pytest.raises(ValueError, match="only one kind of devices"):
+    with pytest.raises(ValueError, match="only one kind of device:"):
         external(made, rules, ("slurm-bridge",))
     single = external(made, NodeRules(resources=(("nvidia.com/gpu", "gpu:v100"),)), ("slurm-bridge",))
     assert (single.gres, single.gres_conf) == ("gpu:v100:2", "count=2,name=gpu,type=v100,file=gpu-0,file=gpu-1")
