@@ -142,9 +142,7 @@ def _take_next(retried: RetriedGroups | None, queues: dict[str, _Pending]) -> No
             if group is not None:
                 pending = queues.setdefault(group.queue, [])
                 pending.append((group.order, group))
-                pending.sort(
-                    key=itemgetter(0), reverse=True
-                )  # fast: already sorted, except for changed queues
+                pending.sort(key=itemgetter(0), reverse=True)  # fast: already sorted, except for changed queues
 
 
 def _first_queue(session: Session, queues: dict[str, _Pending]) -> str | None:

@@ -169,8 +169,8 @@ def _firsts(traits: IntColumn) -> list[int]:
 
 
 def _end(allowed: BoolColumn, saves: BoolColumn, wanted: int, *, spares: bool) -> int:
-    """Where a search ends: after the first place by which there are `wanted` allowed candidates, one of which spares
-    all budgets (or `spares`); after the last place if there is no such place.
+    """Where a search ends: after the first place by which there are `wanted` allowed candidates, and one spares all
+    budgets (or `spares`); after the last place if there is no such place.
     """
     ends = allowed & (np.cumsum(allowed) >= wanted)
     if not spares:
