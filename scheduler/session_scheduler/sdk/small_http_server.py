@@ -1,8 +1,8 @@
 """A minimal HTTP/1.1 server for GET and HEAD: one request for each connection, with limits on bytes and time. Public.
 
 It serves probes, metrics and small responses from memory on the event loop, so a probe without a response means a stuck
-loop. It imports asyncio alone: aiohttp would take a sixth of the scheduler's imports, and of the memory limit of
-the device plugin (ADR 9).
+loop. asyncio carries the bytes, httptools (llhttp) parses them. aiohttp would take a sixth of the scheduler's imports,
+and of the memory limit of the device plugin (ADR 9).
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from contextlib import suppress
 from http import HTTPStatus
 from typing import Final, NamedTuple, cast
 from urllib.parse import parse_qsl, unquote
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from session_scheduler.base.sockets import bound
 
@@ -146,21 +148,30 @@ class SmallHttpServer:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> tuple[str, Request | HTTPStatus]:
         """The method, and the request or why there is none. Raises EOFError."""
-        try:
-            first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        except asyncio.LimitOverrunError:
-            return "", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-        method, _, rest = first.partition(" ")
-        target, _, version = rest.partition(" ")
-        if not version.startswith("HTTP/1.") or not target.startswith("/"):
+        head, size = _Head(), 0
+        parser = HttpRequestParser(head)
+        while not head.complete:
+            if size >= self._most_bytes:
+                return "", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
+            part = await reader.read(self._most_bytes - size)
+            if not part:
+                raise EOFError
+            size += len(part)
+            with suppress(HttpParserUpgrade):  # the response to a request for another protocol is HTTP, too
+                try:
+                    parser.feed_data(part)
+                except HttpParserError:
+                    if not head.complete:
+                        return "", HTTPStatus.BAD_REQUEST
+        method = parser.get_method().decode()
+        path, _, query = head.target.decode("latin-1").partition("?")
+        if not path.startswith("/") or parser.get_http_version() not in ("1.0", "1.1"):
             return method, HTTPStatus.BAD_REQUEST
-        path, _, query = target.partition("?")
         if "%2f" in path.lower():  # not a separator, so no path is served that has it
             return method, HTTPStatus.NOT_FOUND
-        pairs = (line.partition(":") for line in lines)
-        headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
         peer = writer.get_extra_info("peername")
-        return method, Request(unquote(path), _first_values(query), headers, peer[0] if isinstance(peer, tuple) else "")
+        client = peer[0] if isinstance(peer, tuple) else ""
+        return method, Request(unquote(path), _first_values(query), head.headers, client)
 
     async def _response(self, method: str, request: Request | HTTPStatus) -> Response:
         if isinstance(request, HTTPStatus):
@@ -172,6 +183,26 @@ class SmallHttpServer:
         except Exception:  # noqa: BLE001 (no error may stop the server)
             _log.exception("a request failed: %s", request.path)
             return text_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error: see the logs")
+
+
+class _Head:
+    """Collects what httptools finds in the first line and the headers of a request; it ignores what follows."""
+
+    def __init__(self) -> None:
+        self.target = b""
+        self.headers: dict[str, str] = {}
+        self.complete = False
+
+    def on_url(self, part: bytes) -> None:
+        if not self.complete:
+            self.target += part
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self.complete:
+            self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self.complete = True
 
 
 def _first_values(query: str) -> dict[str, str]:
