@@ -20,8 +20,8 @@ class EligibleVictims:
     """The eligible victims of one trial. Methods that call callbacks raise PluginError."""
 
     def __init__(self, session: Session, group: Group, priority: int, *, reclaims: bool, alike: bool) -> None:
-        """`reclaims`: victims come from other queues, whatever their priority. `alike`: scenarios with equal victims
-        may share one answer if the callbacks promise that.
+        """`reclaims`: victims come from other queues, whatever their priority. `alike`: equal victims, and scenarios
+        with equal victims, may share one answer if the callbacks promise that.
         """
         self.on_nodes_with_binds: set[str] = set()
         """The nodes where `on` skipped tasks of lower priority because their binds are in flight."""
@@ -44,6 +44,9 @@ class EligibleVictims:
                 session.runner.note_group(group, plugin)
         self._preemptible: dict[Group, bool] = {}
         self._bound_in_part: dict[Group, bool] = {}
+        self._alike = alike
+        self._reclaimable: dict[object, bool] = {}
+        """By what makes victims alike: the answers of reclaimable callbacks."""
         self._objections: dict[object, str | None] | None = {} if alike and session.registered.validates_alike else None
         """Objections of reclaim validators, by what makes victims alike; None if the callbacks promise nothing."""
 
@@ -59,7 +62,10 @@ class EligibleVictims:
             elif task.standing < self._priority:
                 self.on_nodes_with_binds.add(node)
         if self._reclaims:
-            return self._runner.reclaimable(self._group, filter(self._is_of_other_queue, found))
+            found = [task for task in found if self._is_of_other_queue(task)]
+            if self._alike:
+                return [task for task in found if self._is_reclaimable(task)]
+            return self._runner.reclaimable(self._group, found)
         return self._runner.preemptable(self._group, filter(self._is_outranked, found)) if self._limited else found
 
     def rows(self) -> BoolColumn | None:
@@ -80,7 +86,7 @@ class EligibleVictims:
             return ()
         if not self._reclaims or self._objections is None:
             return None
-        return tuple([(task.group.queue, task.cls, self._leaves(task), self._gang(task)) for task in victims])
+        return tuple([(task.group.queue, task.cls, self._gang(task)) for task in victims if not self._leaves(task)])
 
     def others_end_on(self, node: str) -> bool:
         """Whether another preemption evicts tasks on the node that this group could evict, too."""
@@ -122,6 +128,14 @@ class EligibleVictims:
         if group not in self._preemptible:
             self._preemptible[group] = group.queue != self._group.queue and group.preemptible
         return self._preemptible[group]
+
+    def _is_reclaimable(self, task: Task) -> bool:
+        """Whether the reclaimable callbacks allow a victim. They are asked once for alike ones."""
+        group = task.group
+        kind = (group.queue, task.cls, self._leaves(task)) if group.single else group
+        if kind not in self._reclaimable:
+            self._reclaimable[kind] = bool(self._runner.reclaimable(self._group, (task,)))
+        return self._reclaimable[kind]
 
     def _is_being_bound(self, task: Task) -> bool:
         group = task.group

@@ -282,35 +282,21 @@ def _on_node(trial: Trial, budgets: Budgets, node: str, units: Sequence[Unit]) -
 
 
 def _on_nodes(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]]) -> dict[str, Candidate | list[str]]:
-    """The dry run on all of these nodes at once: each filter call evaluates one step of all nodes."""
+    """The dry run on all of these nodes at once."""
     results: dict[str, Candidate | list[str]] = {node: [NO_VICTIMS] for node, some in units.items() if not some}
-    candidates = [node for node, some in units.items() if some]
-    if not candidates:
-        return results
-    for node in candidates:
-        for unit in units[node]:
-            trial.remove(unit.tasks)
-    fitting = trial.fit_each(candidates)
-    refusing = [node for node, fits in zip(candidates, fitting, strict=True) if not fits]
-    candidates = [node for node, fits in zip(candidates, fitting, strict=True) if fits]
+    orders = {node: _Order(trial, budgets, some) for node, some in units.items() if some}
+    needed = trial.reprieve({node: [unit.tasks for unit in order.units] for node, order in orders.items()})
+    refusing = []
+    for node, places in needed.items():
+        if places is None:
+            refusing.append(node)
+        else:
+            results[node] = orders[node].candidate(node, [orders[node].units[place] for place in places])
     if refusing:
+        removed = [task for node in refusing for unit in units[node] for task in unit.tasks]
+        trial.remove(removed)
         results.update(zip(refusing, trial.why_each(refusing), strict=True))
-    orders = {node: _Order(trial, budgets, units[node]) for node in candidates}
-    order = {node: found.units for node, found in orders.items()}
-    victims: dict[str, list[Unit]] = {node: [] for node in candidates}
-    for index in range(max(map(len, order.values()), default=0)):
-        left = [node for node in candidates if index < len(order[node])]
-        for node in left:
-            trial.put_back(order[node][index].tasks)
-        for node, fits in zip(left, trial.fit_each(left), strict=True):
-            if not fits:
-                trial.remove(order[node][index].tasks)
-                victims[node].append(order[node][index])
-    for node in candidates:
-        trial.put_back(task for unit in victims[node] for task in unit.tasks)
-        results[node] = orders[node].candidate(node, victims[node])
-    for node in refusing:
-        trial.put_back(task for unit in units[node] for task in unit.tasks)
+        trial.put_back(removed)
     return results
 
 

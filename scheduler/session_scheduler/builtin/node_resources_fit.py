@@ -21,7 +21,7 @@ from session_scheduler.builtin.utilization_shape import FULL, RequestedToCapacit
 from session_scheduler.config.parsing import wrong_value
 from session_scheduler.config.settings import PluginArguments
 from session_scheduler.framework.session import Session
-from session_scheduler.hookspecs import Normalise, Scope, hookimpl
+from session_scheduler.hookspecs import Normalise, Prepared, Scope, hookimpl
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
 from session_scheduler.model.devices import CLASS_PREFIX, DeviceClass
@@ -143,12 +143,13 @@ class NodeResourcesFit:
         self._extended.refresh(session)
 
     @hookimpl
-    def prepare(self, cls: TaskClass) -> FitState:
+    def prepare(self, cls: TaskClass) -> Prepared:
         """The requests to compare and the resources to score."""
         compared = self._compared(cls)
         resources = self._arguments.scoring_strategy.resources
         as_devices = self._extended.among(cls.requests)
-        return FitState(sorted(compared, key=_sort_key), scored_resources(resources, _as_scored(cls)), as_devices)
+        state = FitState(sorted(compared, key=_sort_key), scored_resources(resources, _as_scored(cls)), as_devices)
+        return Prepared(state, Scope.NODE, Scope.NODE, None if as_devices else dict(compared))
 
     def _compared(self, cls: TaskClass) -> list[tuple[str, int]]:
         return [("pods", 1), *((name, amount) for name, amount in cls.requests.items() if not self._ignores(name))]

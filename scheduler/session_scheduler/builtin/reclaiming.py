@@ -8,6 +8,7 @@ needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from session_scheduler.framework.callbacks import Scenario
@@ -24,6 +25,28 @@ _Kind = tuple[str, _Usage]
 """The queue and the amounts of a running task."""
 
 
+class _Case:
+    """What a group, or all groups that ask alike, may reclaim in one state of the session."""
+
+    __slots__ = ("anywhere", "bounds", "limiting", "needs", "objections", "reclaimable", "refusal", "rules")
+
+    def __init__(self, needs: Amounts) -> None:
+        self.needs = needs
+        self.rules: Reclaim
+        self.refusal: str | None = None
+        """Why the group may reclaim nothing."""
+        self.limiting = ""
+        """The lowest queue on the group's path whose limit the group exceeds: only victims in that queue help."""
+        self.anywhere = False
+        """Whether victims may be on all nodes, including those that are evicted already."""
+        self.reclaimable: dict[_Kind, bool] = {}
+        """By kind: whether the group may evict such pods."""
+        self.objections: dict[object, str | None] = {}
+        """By the amounts of victims and of needs: the answers of the rules."""
+        self.bounds: dict[object, str | None] = {}
+        """By the kinds of victims and of nominated tasks: which bound they exceed."""
+
+
 class Reclaiming:
     """The reclaim callbacks of one session."""
 
@@ -35,56 +58,45 @@ class Reclaiming:
         self._session = session
         self._shares = self._as_decided = shares
         self._larger_victims = larger_victims
-        self._key: tuple[object, ...] = ()
-        """What the attributes below were computed for."""
-        self._needs: Amounts = {}
-        self._rules: Reclaim
-        self._refusal: str | None = None
-        """Why the group may reclaim nothing."""
-        self._limiting = ""
-        """The lowest queue on the group's path whose limit the group exceeds: only victims in that queue help."""
+        self._state: tuple[object, ...] = ()
+        """The state for which `_as_decided` and the cases were computed."""
+        self._cases: dict[tuple[object, ...], _Case] = {}
+        """By what is asked."""
         self._gangs: bool | None = None
         """Whether groups of pods run; None until that is needed."""
         self._largest: Amounts = {}
-        self._anywhere = False
-        """Whether victims may be on all nodes, including those that are evicted already."""
         self._kinds: dict[_Kind, Amounts] = {}
         """The amounts of the running pods when the session began; only these pods are reclaimable."""
-        self._answers: dict[_Kind, bool] = {}
-        """By kind: whether the group may evict such pods."""
-        self._objections: dict[object, str | None] = {}
-        """By the amounts of victims and of needs: the answers of the rules."""
 
     def refusal(self, group: Group) -> str | None:
         """Why a group may reclaim nothing, whatever the victims; None if it may."""
-        self._update(group)
-        return self._refusal
+        return self._case(group).refusal
 
     def alike(self, group: Group) -> Hashable:
         """What the answers of `is_reclaimable` and `together` depend on besides the group's queue, whether it is
         preemptible, its class, and the victims' queues and classes.
         """
-        self._update(group)
-        if self._anywhere or len(self._answers) > len(self._kinds):
-            return self._key if self._session.asked_for is None else (group.queue, group.preemptible, *self._key[1:])
-        return frozenset(kind for kind, answer in self._answers.items() if answer)
+        case = self._case(group)
+        if case.anywhere or len(case.reclaimable) > len(self._kinds):
+            return self._asked(group), self._state
+        return frozenset(kind for kind, answer in case.reclaimable.items() if answer)
 
     def is_reclaimable(self, group: Group, victim: Group) -> bool:
         """Whether the group may evict tasks of the victim."""
-        self._update(group)
-        if self._refusal is not None or group.queue == victim.queue or not victim.preemptible:
+        case = self._case(group)
+        if case.refusal is not None or group.queue == victim.queue or not victim.preemptible:
             return False
         running = _running(victim)
         if not all(map(self._session.queues.concerns, running)):
             return False
-        if self._anywhere and all(map(self._session.leaves, running)):
+        if case.anywhere and all(map(self._session.leaves, running)):
             return True
-        return (any if keeps_minimum(victim) else all)(map(self._answer, running))
+        may_evict = partial(self._may_evict, case)
+        return (any if keeps_minimum(victim) else all)(map(may_evict, running))
 
     def together(self, group: Group, units: Sequence[Sequence[Task]]) -> list[int | None]:
         """For each unit of victims its damage in addition to the others, or None if it may not be one of them."""
-        self._update(group)
-        return self._rules.choose([self._unit_amounts(unit) for unit in units])
+        return self._case(group).rules.choose([self._unit_amounts(unit) for unit in units])
 
     def objection(self, scenario: Scenario) -> str | None:
         """Why the scenario would give queues the wrong shares; None if it would not.
@@ -92,8 +104,7 @@ class Reclaiming:
         It evaluates the scenario from a state with the victims running and the tasks pending, whatever the trial does.
         """
         group, session = scenario.group, self._session
-        self._update(group)
-        shares = self._as_decided
+        case, shares = self._case(group), self._as_decided
         staying = [task for task in scenario.victims if not session.leaves(task)]
         units = [self._unit_amounts(unit) for unit in units_among(staying)]
         why = shares.tree.why_not(group.queue)
@@ -103,9 +114,10 @@ class Reclaiming:
             return why
         needs = amounts_of(scenario.nominated)
         key = (tuple((queue, tuple(amounts.items())) for queue, amounts in units), tuple(needs.items()))
-        if key not in self._objections:
-            self._objections[key] = self._rules_for(group, needs).objection(units)
-        return self._objections[key]
+        if key not in case.objections:
+            rules = case.rules if needs == case.needs else self._rules(group, needs)
+            case.objections[key] = rules.objection(units)
+        return case.objections[key]
 
     def exceeded_bound(self, scenario: Scenario) -> str | None:
         """Why the tasks would exceed a bound of their queue after all evictions and nominations are complete.
@@ -116,12 +128,23 @@ class Reclaiming:
         group, session = scenario.group, self._session
         if not self._shares.tree.usable(group.queue):
             return None
-        self._update(group)
+        case = self._case(group)
         gone = () if scenario.moves else scenario.victims
         victims = [task for task in gone if not session.leaves(task) and session.queues.concerns(task)]
-        counted = filter(session.nominations.comes_next, scenario.nominated)
+        counted = list(filter(session.nominations.comes_next, scenario.nominated))
+        key = (tuple((task.group.queue, task.cls, task.group.preemptible) for task in victims),
+               tuple(task.cls for task in counted), tuple(task.cls for task in scenario.nominated))  # fmt: skip
+        if key not in case.bounds:
+            case.bounds[key] = self._exceeded_bound(group, victims, counted, amounts_of(scenario.nominated))
+        return case.bounds[key]
+
+    # ------------------------------------------------------------------ inside
+
+    def _exceeded_bound(
+        self, group: Group, victims: Sequence[Task], counted: Sequence[Task], needs: Amounts
+    ) -> str | None:
+        """As `exceeded_bound`; `counted` are the nominated tasks that their queue already has."""
         shares = self._after([_change(task, -1) for task in (*victims, *counted)], self._as_decided)
-        needs = amounts_of(scenario.nominated)
         for name in shares.tree.path(group.queue):
             if _over_limit(shares, name, needs) or (not group.preemptible and _over_deserved(shares, name, needs)):
                 return f"queue {name!r} reserves the rest of its quota for nominated pods"
@@ -130,73 +153,81 @@ class Reclaiming:
             return None
         return Reclaim(shares, group.queue, needs, preemptible=True).excess
 
-    # ------------------------------------------------------------------ inside
-
-    def _answer(self, task: Task) -> bool:
+    def _may_evict(self, case: _Case, task: Task) -> bool:
+        """Whether the group may evict a task."""
         kind = task.group.queue, task.cls.usage
-        if kind not in self._answers:
-            self._answers[kind] = self._may_evict_one(task.group.queue, _amounts(task))
-        return self._answers[kind]
+        if kind not in case.reclaimable:
+            case.reclaimable[kind] = self._may_evict_one(case, task.group.queue, _amounts(task))
+        return case.reclaimable[kind]
 
-    def _may_evict_one(self, queue: str, amounts: Amounts) -> bool:
+    def _may_evict_one(self, case: _Case, queue: str, amounts: Amounts) -> bool:
         """Whether the group may evict a pod with these amounts."""
-        if self._refusal is not None or (self._limiting and self._limiting not in self._as_decided.tree.path(queue)):
+        if case.refusal is not None or (case.limiting and case.limiting not in self._as_decided.tree.path(queue)):
             return False
-        return self._rules.may_evict(queue, amounts)
+        return case.rules.may_evict(queue, amounts)
 
     def _unit_amounts(self, unit: Iterable[Task]) -> UnitAmounts:
         """The queue and the amounts of a unit, without tasks that are evicted already."""
         tasks = list(unit)
         return tasks[0].group.queue, amounts_of(task for task in tasks if not self._session.leaves(task))
 
-    def _rules_for(self, group: Group, needs: Amounts) -> Reclaim:
-        if needs == self._needs:
-            return self._rules
+    def _rules(self, group: Group, needs: Amounts) -> Reclaim:
         return Reclaim(self._as_decided, group.queue, needs, preemptible=group.preemptible,
                        damage=self._session.reclaim_damage)  # fmt: skip
 
-    def _update(self, group: Group) -> None:
-        """Compute the attributes for a group. The trial's own changes do not affect them."""
+    def _asked(self, group: Group) -> tuple[object, ...]:
+        """What is asked: single tasks of one class, queue and preemptibility ask alike."""
+        asked, damage = self._session.asked_for, self._session.reclaim_damage
+        return (group, damage) if asked is None else (asked.cls, group.queue, group.preemptible, damage)
+
+    def _case(self, group: Group) -> _Case:
+        """What a group may reclaim in the current state. The trial's own changes do not affect it."""
+        session = self._session
+        state = session.ledger.committed, session.nominations.version, len(session.ledger.to_end)
+        if self._state != state:
+            self._state = state
+            self._cases = {}
+        key = self._asked(group)
+        case = self._cases.get(key)
+        if case is None:
+            if not self._cases:
+                self._as_decided = self._after(self._simulated(), self._shares.as_decided())
+            case = self._cases[key] = self._new_case(group)
+        return case
+
+    def _new_case(self, group: Group) -> _Case:
         session, asked = self._session, self._session.asked_for
-        cls = asked.cls if asked is not None else None
-        key = (group, cls, session.reclaim_damage, session.ledger.committed, session.nominations.version,
-               len(session.ledger.to_end))  # fmt: skip
-        if self._key == key:
-            return
-        self._key = key
-        self._objections = {}
-        self._as_decided = self._after(self._simulated(), self._shares.as_decided())
-        tasks = required_tasks(group, session.runner.task_key) if asked is None else [asked]
-        self._needs = amounts_of(tasks)
+        case = _Case(amounts_of(required_tasks(group, session.runner.task_key) if asked is None else [asked]))
         if not self._kinds:
             self._kinds = {(queue, cls.usage): {**cls.requests, PODS: 1} for queue, cls in session.queues.kinds}
-        self._refusal = self._check(group)
-        may = self._refusal is None
-        self._answers = {kind: kind[0] != group.queue and self._may_evict_one(kind[0], amounts)
-                         for kind, amounts in self._kinds.items()} if may else {}  # fmt: skip
+        case.refusal = self._check(group, case)
+        if case.refusal is None:
+            case.reclaimable = {kind: kind[0] != group.queue and self._may_evict_one(case, kind[0], amounts)
+                                for kind, amounts in self._kinds.items()}  # fmt: skip
+        return case
 
-    def _check(self, group: Group) -> str | None:
+    def _check(self, group: Group, case: _Case) -> str | None:
         """Why the group may reclaim nothing; else sets which queues it may reclaim from."""
-        shares, needs = self._as_decided, self._needs
+        shares, needs = self._as_decided, case.needs
         why = shares.tree.why_not(group.queue)
         if why is not None:
             return why
         damage = self._session.reclaim_damage
-        self._rules = Reclaim(shares, group.queue, needs, preemptible=group.preemptible, damage=damage)
-        why = self._rules.refusal or self._over_gpus(group)
+        rules = case.rules = self._rules(group, needs)
+        why = rules.refusal or self._over_gpus(group)
         if why is None and damage == BELOW_FAIR_SHARE and len(shares.tree.children) == 1:
             why = "the queues have no child queues"
-        larger = self._larger_victims and self._rules.deserves
-        if why is None and damage == ELSEWHERE and (larger or self._rules.excess is None):
+        larger = self._larger_victims and rules.deserves
+        if why is None and damage == ELSEWHERE and (larger or rules.excess is None):
             why = "no ancestor needs victims below itself, or the last step searches for them"
         if why is None and damage == BELOW_SHARE and not larger:
             why = f"queue {group.queue!r} does not deserve what the group requests"
         if why is None:
             path = shares.tree.path(group.queue)
-            self._limiting = next((name for name in path if _over_limit(shares, name, needs)), "")
-            self._anywhere = bool(self._limiting) or needs[PODS] > 1
-            if self._rules.excess is not None and not self._anywhere and not self._runs_gangs():
-                why = self._rules.exceeds_by_more(self._largest_node())
+            case.limiting = next((name for name in path if _over_limit(shares, name, needs)), "")
+            case.anywhere = bool(case.limiting) or needs[PODS] > 1
+            if rules.excess is not None and not case.anywhere and not self._runs_gangs():
+                why = rules.exceeds_by_more(self._largest_node())
         return why
 
     def _runs_gangs(self) -> bool:

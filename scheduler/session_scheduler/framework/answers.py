@@ -59,6 +59,10 @@ class Prepared:
     state: Any
     filter_scope: Scope | Skip = Scope.ANY
     score_scope: Scope | Skip = Scope.ANY
+    required_free: Mapping[str, int] | None = None
+    """A promise: the filter passes exactly the nodes where at least these amounts are free, by resource. Trials of
+    removing pods then compare amounts instead of calling it.
+    """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -243,6 +247,12 @@ class Trial(Protocol):
     def fit_each(self, nodes: Sequence[str]) -> list[bool]:
         """For each of these nodes, whether the filters accept the single task now; with `by_node` also the plugin that
         places groups. Raises PluginError.
+        """
+
+    def reprieve(self, units: Mapping[str, Sequence[Sequence[Task]]]) -> Mapping[str, list[int] | None]:
+        """Return for some nodes, each with units of its tasks in an order: the places of the units that must stay
+        removed if all are removed, and then put back one by one while the single task fits. None if removing all is not
+        enough. Everything is in place afterwards. Use it only with `by_node`. Raises PluginError.
         """
 
     def why_each(self, nodes: Sequence[str]) -> list[list[str]]:

@@ -282,9 +282,10 @@ class Callbacks:
     def add_reclaim_validator(self, check: Callable[[Scenario], str | None], *, alike: bool = False) -> None:
         """Like `add_preempt_validator`, for a queue below its share that reclaims from others.
 
-        `alike` is a promise for the scenarios of one pod: if the victims are in the same queues, of the same classes,
-        and equally terminating or not, the answer is the same on every node, and for all pods of one class, queue and
-        preemptibility for whose groups the `alike` of `add_reclaimable` returns equal values.
+        `alike` is a promise for the scenarios of one pod: if the victims, without those that were evicted before
+        (`session.leaves`), are in the same queues and of the same classes, the answer is the same on every node, and
+        for all pods of one class, queue and preemptibility for whose groups the `alike` of `add_reclaimable` returns
+        equal values.
         """
         self.registered.reclaim_validators.append(self._callback("reclaim validator", check))
         self.registered.validates_alike &= alike

@@ -32,6 +32,8 @@ _LARGEST_NODE_ORDER = 2**56
 OBJECT_BYTES = 3000
 """The approximate memory of a board or of a filter result without its columns."""
 _Call = TypeVar("_Call", ScopedCall, ScoreCall)
+Spare = dict[str, IntColumn]
+"""By resource, for each row of a view, how much more is free than a filter requires: negative if that is too little."""
 
 
 class Filtering(Protocol):
@@ -52,6 +54,9 @@ class Filtering(Protocol):
 
     def fits_if(self, view: NodeView) -> Sequence[Sequence[str] | None]:
         """Return for rows that it rejects: what would make them fit; None for unknown. Raises PluginError."""
+
+    def spare(self, view: NodeView) -> Spare | None:
+        """Return what each row has free beyond what the class needs. None if the filter does not compare only that."""
 
 
 class Scoring(Protocol):
@@ -111,9 +116,12 @@ def evaluation_of(
         filtering, scoring = plugin.filter, plugin.score
         if isinstance(state, Prepared):
             filtering, scoring = _narrowed(filtering, state.filter_scope), _narrowed(scoring, state.score_scope)
+            required = state.required_free
             state = state.state
+        else:
+            required = None
         if filtering:
-            filters.append(_HookFiltering(session, cls, filtering, plugin, state))
+            filters.append(_HookFiltering(session, cls, filtering, plugin, state, required))
         if scoring:
             scores.append(_HookScoring(session, cls, scoring, state))
     filters.extend(_PredicateFiltering(predicate) for predicate in predicates)
@@ -133,9 +141,12 @@ def _narrowed(call: _Call | None, scope: Scope | Skip) -> _Call | None:
 class _HookFiltering:
     """A plugin's hook `filter`, and the hooks that explain it."""
 
-    __slots__ = ("_call", "_cls", "_hooks", "_session", "_state", "key", "plugin", "scope")
+    __slots__ = ("_call", "_cls", "_hooks", "_required", "_session", "_state", "key", "plugin", "scope")
 
-    def __init__(self, session: object, cls: TaskClass, filtering: ScopedCall, hooks: PluginCalls, state: Any) -> None:
+    def __init__(
+        self, session: object, cls: TaskClass, filtering: ScopedCall, hooks: PluginCalls, state: Any, required: Any
+    ) -> None:
+        """`required` is `Prepared.required_free`."""
         self.plugin = hooks.name
         self.scope = filtering.scope
         self._call = filtering.call
@@ -143,6 +154,7 @@ class _HookFiltering:
         self._session = session
         self._cls = cls
         self._state = state
+        self._required = None if required is None else filtering.call.guarded(_amounts, filtering.call, required)
         self.key = self._key()
 
     def _key(self) -> Hashable | None:
@@ -190,8 +202,21 @@ class _HookFiltering:
             return [None] * len(view)
         return call.guarded(_clauses, call, answer, len(view))
 
+    def spare(self, view: NodeView) -> Spare | None:
+        if self._required is None:
+            return None
+        return {name: view.allocatable(name) - view.used(name) - amount for name, amount in self._required.items()}
+
     def _ask(self, call: HookCall | None, view: NodeView) -> Any:
         return call(self._session, self._cls, view, self._state) if call is not None else None
+
+
+def _amounts(call: HookCall, answer: Any) -> dict[str, int]:
+    """Check the amounts of a `required_free`."""
+    found = dict(answer)
+    if not all(isinstance(name, str) and type(amount) is int for name, amount in found.items()):
+        raise call.wrong(f"expected whole numbers by resource as required_free, got {answer!r}")
+    return found
 
 
 def _of_reasons(call: HookCall, answer: object, unresolvable: BoolColumn) -> NodeRefusals:
@@ -291,6 +316,9 @@ class _PredicateFiltering:
     def fits_if(self, view: NodeView) -> Sequence[Sequence[str] | None]:
         return [None] * len(view)
 
+    def spare(self, _: NodeView) -> Spare | None:
+        return None
+
     def _reason(self, view: NodeView, index: int, task: Task | None) -> str | None:
         if task is None:
             return None
@@ -321,6 +349,20 @@ class _NodeOrderScoring:
                 raise self._call.wrong(f"expected a number of at most ±{_LARGEST_NODE_ORDER}, got {answer!r}")
             raw[index] = answer
         return raw
+
+
+def spare(filters: Iterable[Filtering], view: NodeView) -> Spare | None:
+    """Return what each row has free beyond what all these filters require, without those that ignore the pods there.
+    None if one of them does not only compare amounts.
+    """
+    least: Spare = {}
+    for filtering in filters:
+        found = filtering.spare(view) if filtering.scope is not Scope.STATIC else {}
+        if found is None:
+            return None
+        for name, column in found.items():
+            least[name] = np.minimum(least[name], column) if name in least else column
+    return least
 
 
 def evaluate(evaluation: Evaluation, view: NodeView, mask: BoolColumn, task: Task | None) -> NodeRefusals:

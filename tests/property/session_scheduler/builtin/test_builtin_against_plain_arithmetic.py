@@ -16,7 +16,7 @@ from session_scheduler.builtin import BUILTIN
 from session_scheduler.builtin.node_resources_balanced_allocation import NodeResourcesBalancedAllocation as Balanced
 from session_scheduler.builtin.node_resources_fit import NodeResourcesFit as Fit
 from session_scheduler.config.parsing import validated
-from session_scheduler.hookspecs import SKIP
+from session_scheduler.hookspecs import SKIP, Prepared
 from session_scheduler.model.class_table import ClassTable
 from session_scheduler.model.columns import NodeTable, NodeView
 from session_scheduler.model.objects import Node, Pod
@@ -83,7 +83,7 @@ class Views:
         mask = np.ones(len(self.view), np.bool_)
         state = plugin.prepare(self.cls)
         if state is not SKIP:
-            plugin.filter(self.view, mask, state)
+            plugin.filter(self.view, mask, state.state if isinstance(state, Prepared) else state)
         return mask.tolist()
 
 
@@ -106,6 +106,15 @@ def test_fitting_nodes_equal_a_check_node_by_node(cluster: Any, wanted: Any) -> 
     assert views.fitting(Fit(None)) == plainly
 
 
+@given(clusters, pods)
+def test_the_required_amounts_are_free_exactly_on_the_fitting_nodes(cluster: Any, wanted: Any) -> None:
+    views = Views(cluster, wanted)
+    required = Fit(None).prepare(views.cls).required_free
+    assert required is not None
+    free = [views.view.allocatable(name) - views.view.used(name) >= amount for name, amount in required.items()]
+    assert views.fitting(Fit(None)) == np.logical_and.reduce(free).tolist()
+
+
 @given(clusters, pods, st.booleans(), st.lists(st.integers(1, 5), min_size=3, max_size=3))
 def test_allocation_scores_equal_a_computation_node_by_node(
     cluster: Any, wanted: Any, most: bool, weights: list[int]
@@ -125,7 +134,7 @@ def test_allocation_scores_equal_a_computation_node_by_node(
             points += its * ((min(used, has) if most else max(has - used, 0)) * 100 // has)
             weight += its
         plainly.append(points // weight if weight else 0)
-    scores = plugin.score(views.view, plugin.prepare(views.cls))
+    scores = plugin.score(views.view, plugin.prepare(views.cls).state)
     assert scores is not None
     assert scores.tolist() == plainly
 
@@ -165,7 +174,7 @@ def test_scores_by_a_shape_equal_a_computation_node_by_node(
                 total += its * score
                 weight += its * (score > 0)
         plainly.append(math.floor(Fraction(total, weight) + Fraction(1, 2)) if weight else 0)
-    scores = plugin.score(views.view, plugin.prepare(views.cls))
+    scores = plugin.score(views.view, plugin.prepare(views.cls).state)
     assert scores is not None
     assert scores.tolist() == plainly
 

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from session_scheduler.hookspecs import SKIP
+from session_scheduler.hookspecs import SKIP, Prepared
 from session_scheduler.model.class_table import ClassTable
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import NodeTable, NodeView
@@ -57,7 +57,7 @@ class World:
         """The nodes that pass the plugin's filter, sorted."""
         cls = self.cls(plugin, pod)
         nodes, mask = self.table.all_rows(), self.table.valid()
-        state = call(plugin, "prepare", cls=cls)
+        state = state_of(call(plugin, "prepare", cls=cls))
         if state is not SKIP:
             call(plugin, "filter", cls=cls, nodes=nodes, mask=mask, state=state)
         found = (self.table.nodes[row] for row in np.flatnonzero(mask))
@@ -66,7 +66,7 @@ class World:
     def scores(self, plugin: Any, pod: Pod) -> dict[str, int]:
         """Raw scores by node."""
         cls = self.cls(plugin, pod)
-        state = call(plugin, "prepare", cls=cls)
+        state = state_of(call(plugin, "prepare", cls=cls))
         assert state is not SKIP
         raw = call(plugin, "score", cls=cls, nodes=self.table.all_rows(), mask=self.table.valid(), state=state)
         return {name: int(raw[row]) for name, row in self.table.row_of.items()}
@@ -75,7 +75,7 @@ class World:
         """Why the plugin rejects these nodes."""
         cls = self.cls(plugin, pod)
         rows = np.array([self.table.row_of[name] for name in names])
-        state = call(plugin, "prepare", cls=cls)
+        state = state_of(call(plugin, "prepare", cls=cls))
         found = call(plugin, "reasons", cls=cls, nodes=NodeView(self.table, rows), state=state)
         if isinstance(found, str):
             return [[found]] * len(names)
@@ -86,7 +86,7 @@ class World:
         cls = self.cls(plugin, pod)
         rows = np.full(most, self.table.row_of[node])
         nodes, mask = NodeView(self.table, rows, cls, np.arange(most)), np.ones(most, np.bool_)
-        state = call(plugin, "prepare", cls=cls)
+        state = state_of(call(plugin, "prepare", cls=cls))
         call(plugin, "filter", cls=cls, nodes=nodes, mask=mask, state=state)
         return int(np.argmin(np.append(mask, False)))
 
@@ -103,3 +103,8 @@ def call(plugin: Any, name: str, **given: Any) -> Any:
 @pytest.fixture
 def world() -> World:
     return World()
+
+
+def state_of(answer: Any) -> Any:
+    """What other hooks receive as the state if `prepare` returns this."""
+    return answer.state if isinstance(answer, Prepared) else answer
