@@ -42,7 +42,7 @@ class EligibleVictims:
             self._queues, plugin = limits
             if self._running is None or self._running.any_below(priority, outside=self._queues):
                 session.runner.note_group(group, plugin)
-        self._preemptible: dict[Group, bool] = {}
+        self._preemptible = session.trials.preemptible
         self._bound_in_part: dict[Group, bool] = {}
         self._alike = alike
         self._reclaimable: dict[object, bool] = {}
@@ -125,8 +125,10 @@ class EligibleVictims:
     def _is_of_other_queue(self, task: Task) -> bool:
         """Whether a task is in another queue and preemptible."""
         group = task.group
+        if group.queue == self._group.queue:
+            return False
         if group not in self._preemptible:
-            self._preemptible[group] = group.queue != self._group.queue and group.preemptible
+            self._preemptible[group] = group.preemptible
         return self._preemptible[group]
 
     def _is_reclaimable(self, task: Task) -> bool:

@@ -22,11 +22,12 @@ from session_scheduler.actions.reprieve import Units, by_amounts
 from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.errors import FluenceError
 from session_scheduler.framework.answers import Scope
-from session_scheduler.framework.evaluation import evaluate, spare
+from session_scheduler.framework.evaluation import evaluate, spare_of
 from session_scheduler.framework.node_refusals import summarise
 from session_scheduler.framework.row_results import RowResults
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import PlacementResult
+from session_scheduler.framework.victims import Unit, units_of
 from session_scheduler.framework.watchdog import answer_in_time
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView, RowIndex
 from session_scheduler.model.groups import Group, Task, unique_classes
@@ -135,7 +136,8 @@ class Trial:
         rows = self._helpable_rows()
         if not self.outranks_any:
             return rows[:0], len(rows)
-        ordered = np.roll(rows, -(turn % max(1, len(rows))))
+        first = turn % max(1, len(rows))
+        ordered = np.concatenate((rows[first:], rows[:first]))
         there = self._lowest_priorities()[ordered] < self.priority
         in_queues = self._victims.rows()
         return ordered[there if in_queues is None else there & in_queues[ordered]], len(rows)
@@ -161,6 +163,11 @@ class Trial:
         answer_in_time()
         with self._session.runner.collecting(self._sparing):
             return self._victims.on(node)
+
+    def units(self, nodes: Iterable[str]) -> list[Unit]:
+        """The units of lower priority among the eligible victims on these nodes (`running`). Raises PluginError."""
+        tasks = [task for node in nodes for task in self.running(node)]
+        return units_of(tasks, self.priority, self.is_ending, self._session.trials.units)
 
     def others_end_on(self, node: str) -> bool:
         """Whether another preemption evicts tasks on the node that this group could evict, too."""
@@ -208,11 +215,12 @@ class Trial:
         """
         if self._apart is None:
             self._apart = self._session.nominated.partly_expected(self.tasks[0]) if self._session.nominations else {}
-        nodes = [*self._apart, *self._victims.on_nodes_with_binds]
-        if not nodes:
-            return np.ones(len(rows), np.bool_)
+        found = np.ones(self._session.table.size, np.bool_)
         row_of = self._session.table.row_of
-        return np.isin(rows, [row_of.get(node, -1) for node in nodes], invert=True)
+        for node in (*self._apart, *self._victims.on_nodes_with_binds):
+            if node in row_of:
+                found[row_of[node]] = False
+        return found[rows]
 
     def alike(self, victims: Sequence[Task]) -> Hashable | None:
         """What decides `objection` to evicting these victims, whatever the node; None if callbacks promise nothing."""
@@ -284,7 +292,7 @@ class Trial:
         nodes = list(units)
         if not self._asks_reservable and not self._session.evaluator.naive:
             view = self._view(nodes)
-            there = spare(self._evaluation.filters, view)
+            there = spare_of(self._evaluation.filters, view)
             if there:
                 table, lasting = self._session.table, self._lasting()[view.row_numbers].tolist()
                 found = by_amounts(table, there, list(units.values()))

@@ -23,9 +23,11 @@ Found = Candidate | list[str] | FluenceError
 """The node's candidate, the reasons why it has none, or the plugin's failure that ended its dry run."""
 DryRun = Callable[[Sequence[str]], Mapping[str, tuple[Found, bool]]]
 """By node: what a dry run finds, and whether other tasks may share it."""
-_KIND, _WHAT, _PRICE = 0, 1, 2
-"""The columns: the kind of result; the number of its reasons, or of its victims' traits; and four numbers."""
-WIDTH: Final = 6
+_KIND, _WHAT, _PRICE, _START = 0, 1, 2, 6
+"""The columns: the kind of result; the number of its reasons, or of its victims' traits; the four numbers of its price;
+and the number of the time at which its most important victim began to run.
+"""
+WIDTH: Final = 7
 _REFUSED, _CANDIDATE, _FAILED = 0, 1, 2
 _ASK_EACH = -1
 """Instead of the number of the traits: callbacks promise nothing."""
@@ -53,28 +55,30 @@ class CandidateSearch:
 
     def find(self, rows: RowIndex, enough: int) -> RowIndex:
         """The candidates among these rows, in this order: until there are `enough`, and one violates no budget."""
-        found, spares, step = np.zeros(0, np.int64), False, max(1, enough)
+        found, count, spares, step = [rows[:0]], 0, False, max(1, enough)
         for start in range(0, len(rows), step):
             part = rows[start : start + step]
             numbers = self._numbers(part)
             self._searched.append((part, numbers))
-            places = self._allowed(part, numbers, enough - len(found), spares=spares)
-            found = np.concatenate((found, part[places]))
+            places = self._allowed(part, numbers, enough - count, spares=spares)
+            found.append(part[places])
+            count += len(places)
             self._found.append(numbers[_PRICE:, places])
-            spares |= not numbers[_PRICE, places].all()
-            if len(found) >= enough and spares:
+            spares = spares or not numbers[_PRICE, places].all()
+            if count >= enough and spares:
                 break
-        return found
+        return np.concatenate(found)
 
     def best(self, found: RowIndex) -> Candidate:
         """The best of the candidates that `find` has returned, like `victims.best`."""
         left = np.arange(len(found))
-        for column in np.concatenate(self._found, axis=1):
+        *price, start = np.concatenate(self._found, axis=1)
+        for column in price:
             there = column[left]
             left = left[there == there.min()]
-        if len(left) == 1:
-            return self.candidate(int(found[left[0]]))
-        return max(map(self.candidate, found[left].tolist()), key=lambda candidate: candidate.first_start)
+        numbers = set(start[left].tolist())
+        last = max(numbers, key=self._results.things.__getitem__)
+        return self.candidate(int(found[left[0] if len(numbers) == 1 else left[start[left] == last][0]]))
 
     def candidate(self, row: int) -> Candidate:
         """The candidate on a row."""
@@ -103,14 +107,18 @@ class CandidateSearch:
         places = np.flatnonzero(numbers[_KIND] == _CANDIDATE)
         traits, saves = numbers[_WHAT, places], numbers[_PRICE, places] == 0
         allowed = np.ones(len(places), np.bool_)
+        asked: set[int] = set()
         objections: dict[int, str] = {}
         end = _end(allowed, saves, wanted, spares=spares)
-        for index in _firsts(traits):
+        for index, number in enumerate(traits.tolist()):
             if index >= end:
                 break
-            number = int(traits[index])
+            if number in asked:
+                continue
             candidate = self.candidate(int(part[places[index]]))
             why = self._trial.objection({self._trial.tasks[0]: candidate.node}, candidate.tasks)
+            if number != _ASK_EACH:
+                asked.add(number)
             if why is not None:
                 alike = traits == number if number != _ASK_EACH else np.arange(len(places)) == index
                 allowed &= ~alike
@@ -128,8 +136,8 @@ class CandidateSearch:
         numbers = results.numbers[:, part]
         if not missing.any():
             return numbers
-        places = np.flatnonzero(missing).tolist()
-        nodes = {place: trial.node_at(int(part[place])) for place in places}
+        places = np.flatnonzero(missing)
+        nodes = {place: trial.node_at(row) for place, row in zip(places.tolist(), part[places].tolist(), strict=True)}
         known = trial.recall([node for place, node in nodes.items() if not shared[place]], self._now)
         unknown = [node for node in nodes.values() if known.get(node) is None]
         found = self._dry_run(unknown) if unknown else {}
@@ -153,27 +161,19 @@ class CandidateSearch:
     def _encoded(self, found: Found) -> Sequence[int]:
         """The numbers of a result."""
         if isinstance(found, FluenceError):
-            return (_FAILED, 0, 0, 0, 0, 0)
+            return (_FAILED, 0, 0, 0, 0, 0, 0)
+        number_of = self._results.number_of
         if not isinstance(found, Candidate):
-            return (_REFUSED, self._results.number_of(tuple(found)), 0, 0, 0, 0)
+            return (_REFUSED, number_of(tuple(found)), 0, 0, 0, 0, 0)
         alike = self._trial.alike(found.tasks)
-        return (_CANDIDATE, _ASK_EACH if alike is None else self._results.number_of(alike), *found.price)
-
-
-def _firsts(traits: IntColumn) -> list[int]:
-    """The first place of each number, in order; each place for which callbacks promise nothing."""
-    if len(traits) and traits.min() == _ASK_EACH:  # then they promise nothing for all
-        return list(range(len(traits)))
-    firsts: list[int] = np.sort(np.unique(traits, return_index=True)[1]).tolist()
-    return firsts
+        traits = _ASK_EACH if alike is None else number_of(alike)
+        return (_CANDIDATE, traits, *found.price, number_of(found.first_start))
 
 
 def _end(allowed: BoolColumn, saves: BoolColumn, wanted: int, *, spares: bool) -> int:
     """Where a search ends: after the first place by which there are `wanted` allowed candidates, and one spares all
     budgets (or `spares`); after the last place if there is no such place.
     """
-    ends = allowed & (np.cumsum(allowed) >= wanted)
-    if not spares:
-        ends &= np.logical_or.accumulate(allowed & saves)
-    places = np.flatnonzero(ends)
-    return int(places[0]) + 1 if len(places) else len(allowed)
+    ends = np.flatnonzero(allowed)[max(0, wanted - 1) :]
+    saving = np.flatnonzero(allowed & saves) if not spares else ends
+    return max(int(ends[0]), int(saving[0])) + 1 if len(ends) and len(saving) else len(allowed)

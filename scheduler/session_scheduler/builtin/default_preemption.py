@@ -25,7 +25,6 @@ from session_scheduler.framework.victims import (
     best,
     importance,
     importance_to_groups,
-    units_of,
     with_surplus,
 )
 from session_scheduler.hookspecs import NoPreemption, Preemption, Trial, hookimpl
@@ -142,7 +141,7 @@ def _search_node_by_node(
     failure: FluenceError | None = None
     of_node: dict[str, list[Unit]] = {}
     if trial.beyond_nodes and trial.outranks_any:
-        of_node = {node: _units_on(trial, node) for node in trial.nodes}
+        of_node = {node: trial.units([node]) for node in trial.nodes}
         trial.remove({task: None for units in of_node.values() for unit in units if _is_ending(trial, unit)
                       for task in unit.tasks})  # fmt: skip
     for found in _results(trial, budgets, nodes, enough, of_node):
@@ -206,7 +205,7 @@ def _results(
     step = max(1, enough)
     for start in range(0, len(nodes), step):
         part = nodes[start : start + step]
-        units = {node: of_node[node] if node in of_node else _units_on(trial, node) for node in part}
+        units = {node: of_node[node] if node in of_node else trial.units([node]) for node in part}
         found = _together(trial, budgets, units)
         for node in part:
             known = found.get(node)
@@ -218,7 +217,7 @@ def _dry_run(trial: Trial, budgets: Budgets, nodes: Sequence[str]) -> Mapping[st
 
     Whether a gang's member is a victim depends on the other members, which may be on other nodes.
     """
-    units = {node: _units_on(trial, node) for node in nodes}
+    units = {node: trial.units([node]) for node in nodes}
     found = {node: (one, not isinstance(one, FluenceError) and not _has_gang(units[node]))
              for node, one in _together(trial, budgets, units).items()}  # fmt: skip
     for node in nodes:
@@ -242,10 +241,6 @@ def _together(trial: Trial, budgets: Budgets, units: Mapping[str, list[Unit]]) -
 
 def _has_gang(units: Iterable[Unit]) -> bool:
     return any(task.group.is_gang for unit in units for task in unit.tasks)
-
-
-def _units_on(trial: Trial, node: str) -> list[Unit]:
-    return units_of(trial.running(node), trial.priority, trial.is_ending)
 
 
 def _on_each(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]]) -> Mapping[str, Found]:
@@ -302,7 +297,7 @@ def _on_nodes(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]
 
 def _chosen_on_node(trial: Trial, budgets: Budgets, node: str) -> Candidate | None:
     """The fewest victims on a node among those that callbacks choose, if they reject the cheapest ones."""
-    units = _chosen(trial, sorted(_units_on(trial, node), key=importance))
+    units = _chosen(trial, sorted(trial.units([node]), key=importance))
     if not units:
         return None
     task = trial.tasks[0]
@@ -364,8 +359,7 @@ class _Order:
 
 def _in_cluster(trial: Trial, budgets: Budgets) -> Preemption | NoPreemption:
     """The fewest victims in the cluster that make the whole gang fit."""
-    running = [task for node in trial.nodes for task in trial.running(node)]
-    units = sorted(units_of(running, trial.priority, trial.is_ending), key=importance_to_groups)
+    units = sorted(trial.units(trial.nodes), key=importance_to_groups)
     chosen = _chosen(trial, units)
     order = _Order(trial, budgets, units if chosen is None else chosen, sparing=True)
     if not order.units:

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from session_scheduler.errors import FluenceError
 from session_scheduler.framework.row_results import RowResults
+from session_scheduler.framework.victims import Unit
 from session_scheduler.model.columns import BoolColumn, RowIndex
 from session_scheduler.model.groups import Group, Task
 
@@ -180,6 +181,11 @@ class Trial(Protocol):
     def running(self, node: str) -> list[Task]:
         """Return the tasks on a node that may be evicted. It omits tasks whose binding, or whose gang's binding, is in
         flight, and tasks that callbacks protect. Raises PluginError.
+        """
+
+    def units(self, nodes: Iterable[str]) -> list[Unit]:
+        """Return the tasks of `running` on these nodes that have a lower priority, in units that are evicted together.
+        Raises PluginError.
         """
 
     def others_end_on(self, node: str) -> bool:

@@ -55,8 +55,10 @@ class Filtering(Protocol):
     def fits_if(self, view: NodeView) -> Sequence[Sequence[str] | None]:
         """Return for rows that it rejects: what would make them fit; None for unknown. Raises PluginError."""
 
-    def spare(self, view: NodeView) -> Spare | None:
-        """Return what each row has free beyond what the class needs. None if the filter does not compare only that."""
+    def reduce(self, spare: Spare, view: NodeView) -> bool:
+        """Reduce `spare`, of the filters before, to what each row has free beyond what this filter requires, too.
+        Return False if it does not only compare free amounts.
+        """
 
 
 class Scoring(Protocol):
@@ -202,10 +204,11 @@ class _HookFiltering:
             return [None] * len(view)
         return call.guarded(_clauses, call, answer, len(view))
 
-    def spare(self, view: NodeView) -> Spare | None:
-        if self._required is None:
-            return None
-        return {name: view.allocatable(name) - view.used(name) - amount for name, amount in self._required.items()}
+    def reduce(self, spare: Spare, view: NodeView) -> bool:
+        for name, amount in (self._required or {}).items():
+            own = view.allocatable(name) - view.used(name) - amount
+            spare[name] = np.minimum(spare[name], own) if name in spare else own
+        return self._required is not None
 
     def _ask(self, call: HookCall | None, view: NodeView) -> Any:
         return call(self._session, self._cls, view, self._state) if call is not None else None
@@ -316,8 +319,8 @@ class _PredicateFiltering:
     def fits_if(self, view: NodeView) -> Sequence[Sequence[str] | None]:
         return [None] * len(view)
 
-    def spare(self, _: NodeView) -> Spare | None:
-        return None
+    def reduce(self, _: Spare, __: NodeView) -> bool:
+        return False
 
     def _reason(self, view: NodeView, index: int, task: Task | None) -> str | None:
         if task is None:
@@ -351,18 +354,13 @@ class _NodeOrderScoring:
         return raw
 
 
-def spare(filters: Iterable[Filtering], view: NodeView) -> Spare | None:
+def spare_of(filters: Iterable[Filtering], view: NodeView) -> Spare | None:
     """Return what each row has free beyond what all these filters require, without those that ignore the pods there.
     None if one of them does not only compare amounts.
     """
-    least: Spare = {}
-    for filtering in filters:
-        found = filtering.spare(view) if filtering.scope is not Scope.STATIC else {}
-        if found is None:
-            return None
-        for name, column in found.items():
-            least[name] = np.minimum(least[name], column) if name in least else column
-    return least
+    found: Spare = {}
+    known = all(filtering.reduce(found, view) for filtering in filters if filtering.scope is not Scope.STATIC)
+    return found if known else None
 
 
 def evaluate(evaluation: Evaluation, view: NodeView, mask: BoolColumn, task: Task | None) -> NodeRefusals:

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from session_scheduler.framework.answers import Scope
-from session_scheduler.framework.evaluation import Evaluation, Spare, evaluate, spare
+from session_scheduler.framework.evaluation import Evaluation, Spare, evaluate
 from session_scheduler.framework.node_refusals import NodeRefusals, Verdict
 from session_scheduler.framework.statement import Ledger
 from session_scheduler.model.columns import BoolColumn, NodeView
@@ -248,18 +248,17 @@ class _Counting:
         """Unknown: `explain` asks the filters themselves."""
         return [None] * len(view)
 
-    def spare(self, view: NodeView) -> Spare | None:
-        """As the filters' own, less what the nominated tasks request. None if other tasks end before these start."""
-        found = spare(self._evaluation.filters, view) if not self._nominations.starts else None
-        if not found:
-            return found
-        place_of = {row: place for place, row in enumerate(view.row_numbers.tolist())}
-        numbers = {self._table.resource(name): column for name, column in found.items()}
-        for row, tasks in self._expected(view).items():
-            for number, amount in (each for task in tasks for each in task.cls.usage) if row in place_of else ():
-                if number in numbers:
-                    numbers[number][place_of[row]] -= amount
-        return found
+    def reduce(self, spare: Spare, view: NodeView) -> bool:
+        """Subtract what the nominated tasks request. False if other tasks end before these start."""
+        if self._nominations.starts:
+            return False
+        columns = {self._table.resource(name): column for name, column in spare.items()}
+        expected = self._expected(view)
+        for place, row in enumerate(view.row_numbers.tolist()):
+            for number, amount in (each for task in expected.get(row, ()) for each in task.cls.usage):
+                if number in columns:
+                    columns[number][place] -= amount
+        return True
 
     def _verdicts(self, view: NodeView, task: Task | None) -> Iterator[Verdict]:
         expected = self._expected(view)

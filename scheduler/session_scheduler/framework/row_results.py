@@ -46,6 +46,8 @@ class RowResults:
         """By row: the result; only of rows with a current one."""
         self._changes = changes
         self._stamps = np.full(rows, _NEVER, np.int64)
+        self.things: list[Any] = []
+        """The things that numbers stand for (`number_of`)."""
         self._numbers_of: dict[Hashable, int] = {}
 
     @property
@@ -66,4 +68,8 @@ class RowResults:
 
     def number_of(self, thing: Hashable) -> int:
         """A number for a column that stands for this thing: equal things have equal numbers, from 0."""
-        return self._numbers_of.setdefault(thing, len(self._numbers_of))
+        number = self._numbers_of.get(thing)
+        if number is None:
+            number = self._numbers_of[thing] = len(self.things)
+            self.things.append(thing)
+        return number

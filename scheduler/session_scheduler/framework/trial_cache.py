@@ -8,8 +8,10 @@ from typing import Any, Final
 
 from session_scheduler.framework.answers import NoPreemption
 from session_scheduler.framework.row_results import RowChanges, RowResults
+from session_scheduler.framework.victims import SingleUnits
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn
+from session_scheduler.model.groups import Group
 
 _NOTHING: Final = (-2, None)
 _MOST_BYTES: Final = 2**26
@@ -39,6 +41,9 @@ class TrialCache:
         self._sparing: dict[Hashable, set[str]] = {}
         self.lasting: dict[TaskClass, BoolColumn] = {}
         """By class: the rows that pass the filters that do not depend on pods."""
+        self.units: SingleUnits = {}
+        self.preemptible: dict[Group, bool] = {}
+        """By group of running pods: whether it may be preempted (`Group.preemptible`)."""
         self.no_preemption: dict[Any, KnownNoPreemption] = {}
         """The failures of `postfilter` by class and priority (see `actions.postfilter`)."""
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import attrgetter
 
 from session_scheduler.model.groups import Group, Phase, Task
 
@@ -34,11 +35,25 @@ class Unit:
     """Whether it is such a group, or such members: then all members of the group are preempted."""
     surplus: int = 0
     """Of a member that its gang does not need: its turn among these, 1 for the first to preempt."""
+    started: str = field(init=False)
+    """When the first of them began to run."""
+    importance: tuple[int, int, bool, int, str, str] = field(init=False)
+    """The sort key of units on a node, most important first: priority, whole groups, running time.
 
-    @property
-    def started(self) -> str:
-        """When the first of them began to run."""
-        return min(started(task) for task in self.tasks)
+    Members that gangs do not need come last, the first one of each gang at the end.
+    """
+
+    def __post_init__(self) -> None:
+        size = -len(self.tasks) if self.whole else 0
+        object.__setattr__(self, "started", min(map(started, self.tasks)))
+        object.__setattr__(
+            self, "importance",
+            (-self.priority, _turn(self), not self.whole, size, self.started, self.tasks[0].key),
+        )  # fmt: skip
+
+
+SingleUnits = dict[Task, Unit]
+"""By single pod: its unit, which is the same in all trials of a session."""
 
 
 def started(task: Task) -> str:
@@ -46,8 +61,14 @@ def started(task: Task) -> str:
     return task.pod.status.start_time or _NOT_STARTED
 
 
-def units_of(tasks: Iterable[Task], priority: int, is_ending: Callable[[Task], bool] = _runs_on) -> list[Unit]:
-    """Return the units among running tasks that a task of this priority may preempt: those of lower priority.
+def units_of(
+    tasks: Iterable[Task],
+    priority: int,
+    is_ending: Callable[[Task], bool] = _runs_on,
+    single: SingleUnits | None = None,
+) -> list[Unit]:
+    """Return the units among running tasks that a task of this priority may preempt: those of lower priority. Reads
+    and adds to `single`, which has the units of single pods.
 
     A group that is preempted as a whole is one unit with all its running tasks on all nodes, and none while one of them
     is being bound. The same holds for a gang that has not started yet, because a part of it is useless. Another gang
@@ -55,11 +76,15 @@ def units_of(tasks: Iterable[Task], priority: int, is_ending: Callable[[Task], b
     """
     members: dict[Group, list[Task]] = {}
     found: list[Unit] = []
+    single = {} if single is None else single
     for task in tasks:
-        if not task.group.single:
+        unit = single.get(task)
+        if unit is None and task.group.single:
+            unit = single[task] = Unit((task,), task.standing)
+        if unit is None:
             members.setdefault(task.group, []).append(task)
-        elif task.standing < priority:
-            found.append(Unit((task,), task.standing))
+        elif unit.priority < priority:
+            found.append(unit)
     for group, there in members.items():
         if _is_whole(group):
             if group.priority < priority and not group.in_phase(Phase.ASSUMED):
@@ -135,17 +160,11 @@ def _sorted(tasks: Iterable[Task]) -> tuple[Task, ...]:
     return tuple(sorted(tasks, key=lambda task: task.key))
 
 
-def importance(unit: Unit) -> tuple[int, int, bool, int, str, str]:
-    """Return a sort key of units on a node, most important first: priority, whole groups, running time.
-
-    Members that gangs do not need come last, the first one of each gang at the end.
-    """
-    size = -len(unit.tasks) if unit.whole else 0
-    return -unit.priority, _turn(unit), not unit.whole, size, unit.started, unit.tasks[0].key
+importance = attrgetter("importance")
 
 
 def importance_to_groups(unit: Unit) -> tuple[int, int, bool, int, str, str]:
-    """Like `importance`, if the preemptor is a gang: a member of any group comes before a single pod."""
+    """Like `Unit.importance`, if the preemptor is a gang: a member of any group comes before a single pod."""
     grouped = not unit.tasks[0].group.single
     size = -len(unit.tasks) if grouped else 0
     return -unit.priority, _turn(unit), not grouped, size, unit.started, unit.tasks[0].key
