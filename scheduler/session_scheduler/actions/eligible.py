@@ -46,7 +46,7 @@ class EligibleVictims:
         self._bound_in_part: dict[Group, bool] = {}
         self._alike = alike
         self._reclaimable: dict[object, bool] = {}
-        """By what makes victims alike: the answers of reclaimable callbacks."""
+        """By what makes victims equal: the answers of reclaimable callbacks."""
         self._objections: dict[object, str | None] | None = {} if alike and session.registered.validates_alike else None
         """Objections of reclaim validators, by what makes victims alike; None if the callbacks promise nothing."""
 
@@ -132,7 +132,7 @@ class EligibleVictims:
         return self._preemptible[group]
 
     def _is_reclaimable(self, task: Task) -> bool:
-        """Whether the reclaimable callbacks allow a victim. They are asked once for alike ones."""
+        """Whether the reclaimable callbacks allow a victim. They are asked once for equal ones."""
         group = task.group
         kind = (group.queue, task.cls, self._leaves(task)) if group.single else group
         if kind not in self._reclaimable:

@@ -18,7 +18,7 @@ from session_scheduler.actions.node_sets import NotFitting, node_sets
 from session_scheduler.actions.placing import can_start, one_way, place_ready
 from session_scheduler.actions.plugin_placement import answers_by_node, reservable_on
 from session_scheduler.actions.removal import SimulatedRemoval
-from session_scheduler.actions.reprieve import Units, by_amounts
+from session_scheduler.actions.reprieve import Units, by_amounts, by_filters
 from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.errors import FluenceError
 from session_scheduler.framework.answers import Scope
@@ -289,31 +289,11 @@ class Trial:
         in place afterwards. Raises PluginError.
         """
         answer_in_time()
-        nodes = list(units)
-        if not self._asks_reservable and not self._session.evaluator.naive:
-            view = self._view(nodes)
-            there = spare_of(self._evaluation.filters, view)
-            if there:
-                table, lasting = self._session.table, self._lasting()[view.row_numbers].tolist()
-                found = by_amounts(table, there, list(units.values()))
-                return {node: places if lasts else None
-                        for node, lasts, places in zip(nodes, lasting, found, strict=True)}  # fmt: skip
-        for some in units.values():
-            for unit in some:
-                self.remove(unit)
-        fitting = [node for node, fits in zip(nodes, self.fit_each(nodes), strict=True) if fits]
-        removed: dict[str, list[int]] = {node: [] for node in fitting}
-        for place in range(max((len(units[node]) for node in fitting), default=0)):
-            left = [node for node in fitting if place < len(units[node])]
-            for node in left:
-                self.put_back(units[node][place])
-            for node, fits in zip(left, self.fit_each(left), strict=True):
-                if not fits:
-                    self.remove(units[node][place])
-                    removed[node].append(place)
-        for node, some in units.items():
-            self.put_back(task for place in removed.get(node, range(len(some))) for task in some[place])
-        return {node: removed.get(node) for node in nodes}
+        view, naive = self._view(list(units)), self._session.evaluator.naive
+        spare = None if naive or self._asks_reservable else spare_of(self._evaluation.filters, view)
+        if not spare:
+            return by_filters(self, units)
+        return by_amounts(self._session.table, spare, self._lasting()[view.row_numbers], units)
 
     def _lasting(self) -> BoolColumn:
         """The rows that pass the filters that do not depend on pods. Evaluated once for a class, unless naive."""

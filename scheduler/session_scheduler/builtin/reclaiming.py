@@ -26,7 +26,7 @@ _Kind = tuple[str, _Usage]
 
 
 class _Case:
-    """What a group, or all groups that ask alike, may reclaim in one state of the session."""
+    """What a group, or all groups that ask the same, may reclaim in one state of the session."""
 
     __slots__ = ("anywhere", "bounds", "limiting", "needs", "objections", "reclaimable", "refusal", "rules")
 
@@ -176,7 +176,7 @@ class Reclaiming:
                        damage=self._session.reclaim_damage)  # fmt: skip
 
     def _asked(self, group: Group) -> tuple[object, ...]:
-        """What is asked: single tasks of one class, queue and preemptibility ask alike."""
+        """What is asked: single tasks of one class, queue and preemptibility ask the same."""
         asked, damage = self._session.asked_for, self._session.reclaim_damage
         return (group, damage) if asked is None else (asked.cls, group.queue, group.preemptible, damage)
 

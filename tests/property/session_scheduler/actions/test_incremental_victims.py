@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from session_scheduler.actions.eligible import EligibleVictims
+from session_scheduler.actions.reprieve import by_filters
+from session_scheduler.actions.trial import Trial
 from session_scheduler.framework.nominated_pods import Key, NominatedPods
 from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.groups import Task
@@ -23,6 +25,7 @@ def uses(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each answer was compared and not empty."""
     found: Counter[str] = Counter()
     kinds, partly, rows = NominatedPods.kinds_yielded_to, NominatedPods.partly_expected, EligibleVictims.rows
+    by_itself = Trial.reprieve
 
     def kinds_yielded_to(self: NominatedPods, tasks: Sequence[Task]) -> dict[str, Counter[NominatedKind]]:
         answer, wanted = kinds(self, tasks), dict[str, Counter[NominatedKind]]()
@@ -51,6 +54,13 @@ def uses(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
             found["rows"] += bool(answer.any())
         return answer
 
+    def reprieve(self: Trial, units: Any) -> Any:
+        answer = by_itself(self, units)
+        assert answer == by_filters(self, units)
+        found["reprieve"] += any(answer.values())
+        return answer
+
+    monkeypatch.setattr(Trial, "reprieve", reprieve)
     monkeypatch.setattr(NominatedPods, "kinds_yielded_to", kinds_yielded_to)
     monkeypatch.setattr(NominatedPods, "partly_expected", partly_expected)
     monkeypatch.setattr(EligibleVictims, "rows", rows_of_victims)
@@ -71,4 +81,4 @@ def test_incremental_answers_equal_those_from_scratch(uses: Counter[str]) -> Non
         for work in sorted(world.load, key=lambda work: work[3]):  # so that pods find nominated ones of lower priority
             world.add(work)
             world.turn()
-    assert min(uses[one] for one in ("kinds", "partly", "rows")) > 0
+    assert min(uses[one] for one in ("kinds", "partly", "rows", "reprieve")) > 0

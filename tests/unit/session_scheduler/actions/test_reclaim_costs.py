@@ -9,18 +9,20 @@ import pytest
 
 from session_scheduler.actions.eligible import EligibleVictims
 from session_scheduler.actions.trial import Trial
+from session_scheduler.builtin.reclaiming import Reclaiming
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.framework.callback_runner import CallbackRunner, OrderKey
 from session_scheduler.framework.nominated_pods import NominatedPods
-from session_scheduler.model.reclaim_rules import Reclaim
+from session_scheduler.model.reclaim_rules import DAMAGES, Reclaim
 from session_scheduler.testing import FakeCluster, node, pod
 
 NODES = 60
 WAITING = 20
 QUEUES = 6
 COUNTED: tuple[tuple[type, str], ...] = (
-    (EligibleVictims, "on"), (Trial, "objection"), (Trial, "fit_each"), (NominatedPods, "expected_on"),
-    (NominatedPods, "yielded_to"), (CallbackRunner, "preemptable"),
+    (EligibleVictims, "on"), (Trial, "objection"), (Trial, "fit_each"), (Trial, "reprieve"),
+    (NominatedPods, "expected_on"), (NominatedPods, "yielded_to"), (CallbackRunner, "preemptable"),
+    (Reclaiming, "is_reclaimable"),
 )  # fmt: skip
 
 
@@ -70,6 +72,32 @@ def test_callbacks_evaluate_alike_victims_once_for_each_preemptor(calls: Counter
     cluster.run()
     assert len(cluster.scheduler.cache.preempted) > 10
     assert calls["objection"] <= 4 * WAITING
+
+
+def test_dry_runs_call_no_filters_if_filters_compare_only_amounts(calls: Counter[str]) -> None:
+    cluster = full_cluster()
+    cluster.add(pod(f"p{number}", cpu="1", queue="q0") for number in range(WAITING))
+    cluster.run()
+    assert calls["reprieve"] > 10
+    assert calls["fit_each"] == 0
+
+
+def test_reclaimable_callbacks_are_asked_once_for_alike_victims_of_a_preemptor(calls: Counter[str]) -> None:
+    cluster = full_cluster()
+    cluster.add(pod(f"p{number}", cpu="1", queue="q0") for number in range(WAITING))
+    cluster.run()
+    assert len(cluster.scheduler.cache.preempted) > 10
+    assert WAITING // 2 < calls["is_reclaimable"] <= 2 * WAITING
+
+
+def test_pods_that_ask_alike_share_the_rules_of_reclaim(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+    monkeypatch.setattr(Reclaim, "__init__", _counted(Reclaim.__init__, calls, "rules"))
+    cluster = full_cluster()
+    cluster.add(pod(f"p{number}", cpu="200", queue="q0") for number in range(WAITING))
+    cluster.run()
+    assert not cluster.scheduler.cache.preempted
+    assert 0 < calls["rules"] <= len(DAMAGES)
 
 
 def test_dry_runs_run_no_filter_again_that_does_not_depend_on_pods() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from session_scheduler import Refusal, hookimpl
+from session_scheduler import SKIP, Prepared, Refusal, Scope, hookimpl
 from session_scheduler.model.groups import GroupRef
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
@@ -93,6 +93,12 @@ def why_hook(answer):
 
     plugin = hook("why", lambda self, nodes: answer(nodes))
     return type("Plugin", (type(plugin),), {"filter": hookimpl(filter)})()
+
+
+def required_hook(amounts):
+    """It returns these amounts as `Prepared.required_free`."""
+    plugin = hook("prepare", lambda self, cls: Prepared(None, Scope.NODE, SKIP, amounts) if is_bad(cls.pod) else SKIP)
+    return type("Plugin", (type(plugin),), {"filter": hookimpl(lambda self, mask: None)})()
 
 
 def reasons_hook(answer):
@@ -186,6 +192,8 @@ CASES = {
     "filter_key raises": (key_hook(boom), "filter_key"),
     "filter_key not hashable": (key_hook(lambda: []), "unhashable type: 'list'"),
     "prepare raises": (prepare_hook(boom), "prepare"),
+    "required amounts as text": (required_hook({"cpu": "1"}), "expected whole numbers by resource as required_free"),
+    "required amounts no mapping": (required_hook(5), "'int' object is not iterable"),
     "prepare refuses without a string": (prepare_hook(lambda: Refusal(5)), "expected a string as the reason"),  # type: ignore[arg-type]
     "prefilter raises": (hook("prefilter", lambda self, group: boom() if bad_group(group) else None), "prefilter"),
     "prefilter answers a string": (
