@@ -82,7 +82,7 @@ def test_dry_runs_call_no_filters_if_filters_compare_only_amounts(calls: Counter
     assert calls["fit_each"] == 0
 
 
-def test_reclaimable_callbacks_are_asked_once_for_alike_victims_of_a_preemptor(calls: Counter[str]) -> None:
+def test_reclaimable_callbacks_are_asked_once_for_equal_victims_of_a_preemptor(calls: Counter[str]) -> None:
     cluster = full_cluster()
     cluster.add(pod(f"p{number}", cpu="1", queue="q0") for number in range(WAITING))
     cluster.run()
@@ -90,7 +90,7 @@ def test_reclaimable_callbacks_are_asked_once_for_alike_victims_of_a_preemptor(c
     assert WAITING // 2 < calls["is_reclaimable"] <= 2 * WAITING
 
 
-def test_pods_that_ask_alike_share_the_rules_of_reclaim(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pods_that_ask_the_same_share_the_rules_of_reclaim(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: Counter[str] = Counter()
     monkeypatch.setattr(Reclaim, "__init__", _counted(Reclaim.__init__, calls, "rules"))
     cluster = full_cluster()
