@@ -62,7 +62,8 @@ MODULES = (
     "session_scheduler.sdk.tasks",
     "session_scheduler.testing",
 )
-"""Every public module; its names are those in `__all__`, without one all that it defines and does not begin by _."""
+"""Every public module; its names are those in `__all__`, without one everything that it defines and that does not begin
+with _."""
 
 HEAD = """# Public names
 
@@ -72,7 +73,7 @@ hold each contract: `python -m pydoc session_scheduler.sdk.bindings`. `python do
 
 
 def public_names(module: str) -> list[str]:
-    """The names of a module, hooks in the manual's order, all else sorted."""
+    """The names of a module, hooks in the manual's order, everything else sorted."""
     names = getattr(import_module(module), "__all__", None) or _defined(module)
     return list(names) if module.endswith(".hookspecs") else sorted(names, key=str.lower)
 

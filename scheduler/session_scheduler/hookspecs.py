@@ -32,8 +32,8 @@ Attributes that a plugin may declare in addition to its hooks (defaults in brack
 * `prebind_seconds` (30): time limit of `prebind` for one task.
 * `prebind_waits` (True): whether `prebind`, where it is needed, may have to wait. If so, the scheduler sets the pod's
   `status.nominatedNodeName` first, so that node autoscalers and other schedulers see where the pod will run.
-* `class_key_complete` (False): a promise that `class_key` returns all that the plugin reads of `cls.pod` beyond the
-  fields that classes cover. The scheduler then does not note what it reads.
+* `class_key_complete` (False): a promise that `class_key` returns everything that the plugin reads of `cls.pod` beyond
+  the fields that classes cover. The scheduler then does not note what it reads.
 * `single` (False): the plugin keeps its own state of the cluster, so all profiles that use it must give it equal
   arguments.
 * `refused_actions` ({}): actions that the plugin does not support, each with the reason and the remedy. The scheduler

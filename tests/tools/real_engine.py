@@ -45,7 +45,7 @@ class StandIn(Matcher):
         return super().allocate(jobspec, jobid, candidates=candidates)
 
     def partial_cancel(self, *_: Any, **__: Any) -> bool:
-        raise NotSupported("the library only frees all that a job holds of a rank")
+        raise NotSupported("the library only frees everything that a job holds on a rank")
 
     def allocation(self, jobid: int) -> Allocation:
         raise NotSupported("the library returns the resources of a job only when it matches")

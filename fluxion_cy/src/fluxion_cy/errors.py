@@ -66,7 +66,7 @@ class NoSuchJob(FluxionError):  # noqa: N818 - the name is part of the API
 
 
 class JobExists(FluxionError):  # noqa: N818 - the name is part of the API
-    """There is a job with this id already (EEXIST)."""
+    """A job with this id already exists (EEXIST)."""
 
     errno = _errno.EEXIST
 

@@ -108,7 +108,7 @@ class HandlerSettings:
     sidecar_as_root: bool = False
     """Whether the sidecar's image may run as root."""
     go_compatible: bool = False
-    """Whether pods get all that the webhook of the Go version added."""
+    """Whether pods get everything that the webhook of the Go version added."""
     api: Callable[[], Awaitable[KubeApi]] | None = None
     """Returns a client for the API server, always the same; None if the webhook has none."""
 

@@ -34,9 +34,9 @@ def _valid_pool(pool: str) -> str:
 class PartitionConfig(Strict):
     """The part of a cluster that one of several schedulers serves.
 
-    node_selector: the labels of its nodes and Queue objects; None: the label is missing. Of two partitions, one label
-    must have different values. device_pools: the pools of DRA devices, as DRIVER/POOL, that are not on one node and
-    that this scheduler allocates.
+    node_selector: the labels of its nodes and Queue objects; None: the label is missing. At least one label must have
+    different values in any two partitions. device_pools: the pools of DRA devices, as DRIVER/POOL, that are not on one
+    node and that this scheduler allocates.
     """
 
     node_selector: Annotated[Mapping[str, str | None], Field(min_length=1), AfterValidator(_valid_labels)]

@@ -154,7 +154,7 @@ class Evaluator:
 
     def _evaluation_of_board(self, task: Task) -> Evaluation:
         """Like `evaluation_for`. If a pod is nominated for a node that it does not fit on, use the evaluation of other
-        pods of its class: that it need not leave room for itself only matters on that node.
+        pods of its class: the pod need not leave room for itself, but that matters only on that node.
         """
         node = self._nominations.node_of(task)
         if node is None or task.group.is_gang:

@@ -34,7 +34,7 @@ class Unit:
     whole: bool = False
     """Whether it is such a group, or such members: then all members of the group are preempted."""
     surplus: int = 0
-    """Of a member that its gang does not need: its turn among these, 1 for the first to preempt."""
+    """For a member that its gang does not need: its turn among these, 1 for the first to preempt."""
     started: str = field(init=False)
     """When the first of them began to run."""
     importance: tuple[int, int, bool, int, str, str] = field(init=False)

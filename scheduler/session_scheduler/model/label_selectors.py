@@ -121,7 +121,7 @@ def selector_of(written: LabelSelector | None) -> Selector:
 
 
 class SelectorIndex(Generic[_Item]):
-    """Items by their selector and namespace, to find those that may match a pod without a look at the others."""
+    """Items by their selector and namespace, to find those that may match a pod without looking at the others."""
 
     def __init__(self) -> None:
         self._parts: dict[str | None, _Part[_Item]] = {}

@@ -84,7 +84,7 @@ class EnvVar(ApiStruct, frozen=True):
 
 
 class RestartRule(ApiStruct, frozen=True):
-    """containers[].restartPolicyRules[]: the action after some exits of the container."""
+    """containers[].restartPolicyRules[]: the action after certain exits of the container."""
 
     action: str = ""
 

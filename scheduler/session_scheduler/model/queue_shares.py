@@ -166,7 +166,7 @@ def _divide(
 def _claim(tree: QueueTree, name: str, resource: str, wants: Mapping[str, Amounts], deserved: Container[str]) -> Claim:
     """The claim of a queue. `deserved`: the resources that it or a sibling deserves.
 
-    Of other resources a queue without weight also gets a share if it deserves any: its pods need them, too.
+    A queue without weight also gets a share of other resources if it deserves any: its pods need them, too.
     """
     spec = tree.specs[name]
     weight = spec.weight or int(bool(spec.deserved) and resource not in deserved)

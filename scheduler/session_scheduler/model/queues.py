@@ -1,4 +1,4 @@
-"""Tree of queues, by which teams share a cluster: each has deserved amounts, a limit, a weight and a priority.
+"""Tree of queues, through which teams share a cluster: each has deserved amounts, a limit, a weight and a priority.
 
 They come from the configuration and from Queue objects. An invalid queue stays in the tree with its problem: it accepts
 no pods, and other queues are not affected. Only queues without children accept pods.

@@ -32,7 +32,7 @@ DAMAGES: Final = NO_DAMAGE, BELOW_FAIR_SHARE, ELSEWHERE, BELOW_SHARE
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """By what a queue may have its needs: what it deserves, its fair share, or both."""
+    """What entitles a queue to its needs: what it deserves, its fair share, or both."""
 
     deserved: frozenset[str]
     """The needed resources with a deserved amount, if the queue deserves the needs; else empty."""

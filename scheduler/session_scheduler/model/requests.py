@@ -43,7 +43,7 @@ def pod_requests(pod: Pod) -> tuple[Amounts, Amounts]:
     """(requests, cpu and memory for scores); in the second, containers without a request count with defaults.
 
     cpu is in millicores, the rest in base units. The requests omit zero amounts, and resources that kube-scheduler
-    ignores. Of a pod on a node the effective requests count. Raises QuantityError, which names the field.
+    ignores. For a pod on a node, the effective requests count. Raises QuantityError, which names the field.
     """
     needs = _Needs(effective_spec(pod))
     total = needs.total({})

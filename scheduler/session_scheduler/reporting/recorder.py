@@ -65,7 +65,7 @@ _SWAPS = 5
 """Attempts to write a group's condition against concurrent writers."""
 _QUIET_SECONDS = 60.0
 _MANY_EVENTS = 4_000
-"""A backlog that is written within some 5 s once nothing goes before it."""
+"""A backlog that is written within about 5 s once nothing precedes it."""
 _IDLE_CHECK_SECONDS = 0.05
 _TIDY_SECONDS = 30.0
 _AGAIN = 100

@@ -27,7 +27,7 @@ __all__ = ["DelegatedAuthorization", "Denial", "authorization_of"]
 
 _log = structlog.get_logger(__name__)
 CACHE_SECONDS: Final = 10.0
-"""How long an answer is used again. So long a revoked token or right still works."""
+"""How long an answer is used again. How long a revoked token or permission still works."""
 REVIEW_SECONDS: Final = 5.0
 """How long both reviews of a request may take together."""
 MOST_CACHED: Final = 1024
@@ -84,7 +84,7 @@ class _AccessReview(msgspec.Struct, frozen=True):
 
 
 class _Cache(Generic[_Value]):
-    """Values that expire; the oldest make place for new ones."""
+    """Values that expire; the oldest make room for new ones."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -257,7 +257,7 @@ class _Offer:
         self._needs = needs
         self._freed: list[Freed] = []
         self._above: list[int] = []
-        """Of each column: the priority that a group must exceed."""
+        """By column: the priority that a group must exceed."""
         rows: list[int] = []
         evicted: list[dict[int, int]] = []
         for one in freed:

@@ -71,7 +71,7 @@ def hostlist(text: str, limit: Limit | None = None) -> list[str]:
 
 
 def _words(text: str) -> list[str]:
-    """Splits at commas and blanks outside of brackets."""
+    """Splits at commas and spaces outside of brackets."""
     words, depth, start = [], 0, 0
     for mark in _MARK.finditer(text):
         char = mark[0]

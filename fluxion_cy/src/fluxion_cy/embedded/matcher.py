@@ -219,7 +219,7 @@ class EmbeddedMatcher(BaseMatcher):
 
     @locked
     def update_allocate(self, jobid: int, R: Any, *, now: int = 0) -> Allocation:  # noqa: N803 - R is the field's own name
-        """Allocates exactly what `R` names, as `jobid`. Raises Busy (EINVAL), naming a vertex that is held already.
+        """Allocates exactly what `R` names, as `jobid`. Raises Busy (EINVAL), naming a vertex that is already held.
 
         No job may hold anything above or below an exclusive vertex of `R` either, at any second of the span. An RFC 20
         envelope has the span; a bare JGF is held from `now` for 100 years.

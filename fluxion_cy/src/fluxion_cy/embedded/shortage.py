@@ -293,7 +293,7 @@ def _wanted(resources: list[Resource], times: int, totals: dict[str, int]) -> di
 
 
 def _slots_in(resource: Resource) -> int:
-    """The least number of slots below each of these; slots in slots do not count."""
+    """The smallest number of slots below each of these; slots in slots do not count."""
     return sum(child.low * (1 if child.slot else _slots_in(child)) for child in resource.children)
 
 

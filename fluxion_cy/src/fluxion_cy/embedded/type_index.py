@@ -10,7 +10,7 @@ _MOST_EXAMINED = 65
 
 
 class TypeIndex:
-    """Where vertices of each type are: the first of them, what they lie in, whether that is a node.
+    """Where vertices of each type are: the first of them, what contains them, whether that is a node.
 
     For one shape of a graph: one pass over its vertices, which goes no further than the questions need.
     """
@@ -46,7 +46,7 @@ class TypeIndex:
         return self.engine.unit_of(first) or "unit" * self.engine.is_pool(first)
 
     def around(self, kinds: Mapping[str, int]) -> str:
-        """`node` where any of the types lies in nodes, else the root's type."""
+        """`node` if vertices of any of the types are inside nodes, else the root's type."""
         while self._in_nodes.isdisjoint(kinds):
             if self._go_on() < 0:
                 return self.engine.type_of(self.engine.root)

@@ -19,7 +19,7 @@ cdef class Admit(PropertyIndex):
     cdef bint constrained
     cdef readonly bint node_only
     cdef vector[uint8_t] nodes_below
-    cdef vector[uint8_t] within_nodes         # per type: some vertex of it lies below a node
+    cdef vector[uint8_t] within_nodes         # per type: some vertex of it is below a node
     cdef bint rule_holds(self, int32_t i, int32_t v) noexcept nogil
     cdef bint anchors(self, int32_t u, int32_t slot) noexcept nogil
     cdef bint spans_nodes(self, int32_t slot) noexcept nogil

@@ -93,7 +93,7 @@ cdef class Admit(PropertyIndex):
         return True
 
     cdef bint spans_nodes(self, int32_t slot) noexcept nogil:
-        """Whether no type that a slot needs lies in nodes, so that the slot may gather above them."""
+        """Whether no type that a slot needs is inside nodes, so that the slot may gather above them."""
         cdef int32_t e
         for e in range(self.requests[slot].first, self.requests[slot].first + self.requests[slot].count):
             if self.requests[e].type < 0 or self.within_nodes[self.requests[e].type]:

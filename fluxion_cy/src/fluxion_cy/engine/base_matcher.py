@@ -276,7 +276,7 @@ class BaseMatcher(ABC):
         """A deep, independent copy, with all jobs."""
 
     def _copy(self) -> Self:
-        """A copy with its own table, graph and lock. It shares all else, including a subclass's attributes."""
+        """A copy with its own table, graph and lock. It shares everything else, including a subclass's attributes."""
         other = object.__new__(type(self))
         vars(other).update(vars(self))
         other._turn, other._table, other._engine = Turn(), self._table.copy(), self._engine.copy()

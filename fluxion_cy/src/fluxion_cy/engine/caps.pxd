@@ -21,7 +21,7 @@ cdef struct Request:
 
 cdef struct Use:
     int32_t rank
-    int32_t level       # how many slots these slots lie in: each level has the caps for itself
+    int32_t level       # how many slots enclose these slots: each level has all the caps to itself
     int64_t slots
 
 cdef struct Tally:

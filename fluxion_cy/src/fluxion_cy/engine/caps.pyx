@@ -32,7 +32,7 @@ cdef class Caps(Planner):
         return self.tallied
 
     cdef void prepare_caps(self) noexcept nogil:
-        """Sets which requests contain slots, and in how many slots each lies."""
+        """Sets which requests contain slots, and how many slots enclose each."""
         cdef int32_t n = <int32_t> self.requests.size(), i, c, tops = 0
         cdef Request* r
         self.counted.assign(n, 0)

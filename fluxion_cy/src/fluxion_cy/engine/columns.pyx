@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 """The resource graph as columns: the fields and the path of a vertex, and its JGF (RFC 4, RFC 40).
 
-The regular fields of a vertex are in one C struct. Values that the columns cannot reproduce exactly are kept beside
-them, so that `dump()` equals the loaded document.
+The regular fields of a vertex are in one C struct. Values that the columns cannot reproduce exactly are kept
+separately, so that `dump()` equals the loaded document.
 """
 from libc.stdint cimport int32_t, int64_t
 

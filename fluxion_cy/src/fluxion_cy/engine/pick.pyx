@@ -116,7 +116,7 @@ cdef class Pick(Caps):
         return plain if plain > pool else pool
 
     cdef bint fits_picked(self, int32_t e, size_t k) noexcept nogil:
-        """Adds a group to the picks if it fits the caps beside them."""
+        """Adds a group to the picks if it fits the caps in addition to them."""
         cdef Group* group = &self.groups[e][k]
         if not self.fits_caps(0, self.used[self.above[e]], group.first_use, group.uses):
             return False

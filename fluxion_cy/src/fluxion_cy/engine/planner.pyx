@@ -1,9 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The allocations and reservations of the graph over time.
 
-Every vertex has the spans of its exclusive holders. A vertex with children (or a divisible one) also has a time profile:
-rows in the order of time, each with the number of jobs at or below the vertex from then on, and the used amount of each
-pruned type below it. A job is a slot: its entries, children before parents, which are applied to the profiles together.
+Every vertex has the spans of its exclusive holders. A vertex with children (or a divisible one) also has a time
+profile: rows in chronological order, each with the number of jobs at or below the vertex from then on, and the used
+amount of each pruned type below it. A job is a slot: its entries, children before parents, which are applied to the
+profiles together.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libcpp.pair cimport pair
@@ -80,7 +81,7 @@ cdef class Planner(Store):
         return self.type_col[<Py_ssize_t> order[len(order) - 1]] if order else -1
 
     cdef _count_below(self):
-        """Sums the sizes of all that lies below, by profile and column."""
+        """Sums the sizes of everything below, by profile and column."""
         cdef int32_t v, parent, col
         cdef size_t k
         cdef vector[int32_t] order
@@ -342,7 +343,7 @@ cdef class Planner(Store):
         return slot
 
     def release(self, int32_t slot):
-        """Frees all that a slot holds, and the slot."""
+        """Frees everything that a slot holds, and the slot."""
         self.apply(slot, -1)
         self.held[slot].clear()
         self.free_slots.push_back(slot)

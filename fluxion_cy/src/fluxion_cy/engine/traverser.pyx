@@ -95,7 +95,7 @@ cdef class Traverser(Admit):
             group.uses = self.close_below(match)
             self.groups[match].push_back(group)
             if not self.fits_caps(self.used[self.above[match]], self.offered[match], group.first_use, group.uses):
-                return True  # found, but not usable beside the other finds
+                return True  # found, but not usable together with the other finds
         else:
             self.groups[match].push_back(group)
         self.found[match] += group.count

@@ -26,7 +26,7 @@ class ResourceSet:
     graph: Mapping[str, Any] | None
     ranks: list[tuple[int, str, list[tuple[int, int]]]]
     shorthand: bool = False
-    """`graph` omits all that lies below an exclusive vertex."""
+    """`graph` omits everything below an exclusive vertex."""
 
 
 def read_resource_set(value: Any, shorthand: bool = False) -> ResourceSet:
@@ -119,7 +119,7 @@ def holds_of(rset: ResourceSet, engine: Engine) -> list[Hold]:
 
 
 def _holds_of_ranks(rset: ResourceSet, engine: Engine) -> list[Hold]:
-    """The vertices that R_lite names; a node is exclusive where these are all that lies below it."""
+    """The vertices that R_lite names; a node is exclusive if nothing else is below it."""
     found: list[Hold] = []
     tables: dict[int, dict[tuple[str, int], int]] = {}
     taken: set[int] = set()

@@ -50,7 +50,7 @@ def _jgf(found: Found) -> dict[str, Any]:
 
 
 def _jgf_shorthand(found: Found) -> dict[str, Any]:
-    """Without all that lies below an exclusive vertex."""
+    """Without everything below an exclusive vertex."""
     engine, entries = found.engine, found.entries
     taken = {vertex for vertex, _, exclusive in entries if exclusive}
     outer = [entry for entry in entries if engine.parent_of(entry[0]) not in taken]

@@ -1,7 +1,7 @@
 """The traverser `flexible`: expands a jobspec with alternatives to plain forms, which the search tries in order.
 
-Of `xor_slot` siblings a form has one, for the whole request. Plain slots that are siblings share one count, that of the
-last: each slot may be any of them, and the match has as many as possible.
+A form has one of several `xor_slot` siblings, for the whole request. Plain slots that are siblings share one count,
+that of the last: each slot may be any of them, and the match has as many as possible.
 """
 
 from collections.abc import Iterable, Iterator

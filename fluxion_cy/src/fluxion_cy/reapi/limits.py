@@ -210,8 +210,8 @@ def ranks_to_free(rset: ResourceSet, touched: set[int], engine: Engine) -> str |
     """An idset of the ranks to free, empty for none, or None for the whole job.
 
     The library frees whole ranks of a job correctly. For single vertices, or a rank where the job holds nothing, it
-    miscounts or stops halfway. So an R of vertices must name all that the job holds of a rank. `touched`: the vertices
-    that the job holds, and all above them.
+    miscounts or stops halfway. So an R of vertices must name everything that the job holds on a rank. `touched`: the
+    vertices that the job holds, and all above them.
     """
     ranks = {engine.rank_of(vertex) for vertex in touched}
     if rset.graph is None:
@@ -227,7 +227,7 @@ def ranks_to_free(rset: ResourceSet, touched: set[int], engine: Engine) -> str |
         if engine.rank_of(vertex) in chosen:
             raise NotSupported(
                 f"R: vertex {engine.path(vertex)} of rank {engine.rank_of(vertex)} is not in it; the library only "
-                "frees all that a job holds of a rank"
+                "frees everything that a job holds on a rank"
             )
     if -1 in chosen:
         raise NotSupported("R: names vertices without a rank; the library frees them only with the whole job")

@@ -242,7 +242,7 @@ class Allocations:
     # ------------------------------------------------------------------ the graph changes
 
     def lose(self, *paths: str) -> None:
-        """Free what pods hold of hosts or trees, and of devices below them. They keep all else."""
+        """Free what pods hold of hosts or trees, and of devices below them. They keep everything else."""
         lost_paths = frozenset(paths)
         if not lost_paths:
             return

@@ -75,7 +75,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Jobspec(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A whole jobspec. `attributes` are plain values, so that writing returns all that was read."""
+    """A whole jobspec. `attributes` are plain values, so that writing returns everything that was read."""
 
     version: int = VERSION
     resources: tuple[Resource, ...]

@@ -316,7 +316,7 @@ class _Request:
         return json.dumps({**self.document, "resources": [{**self.document["resources"][0], "count": slots}]})
 
     def spread(self) -> str:
-        """The same jobspec with one slot a host."""
+        """The same jobspec with one slot per host."""
         slot = {**self.document["resources"][0], "count": 1}
         return json.dumps({**self.document, "resources": [{"type": "node", "count": self.slots, "with": [slot]}]})
 

@@ -173,7 +173,7 @@ class GroupMatcher:
         return (int(np.minimum(room, number).sum()) - number, -shape.cores, self._spare_devices(cls, number), cls.index)
 
     def _spare_devices(self, cls: TaskClass, number: int) -> float:
-        """How many more devices exist, held or not, than the pods request: the least over their types."""
+        """How many more devices exist, held or not, than the pods request: the minimum over their types."""
         requests = self._requests[cls]
         spare = math.inf
         for kind, each in requests.devices.items():
@@ -305,7 +305,7 @@ class GroupMatcher:
     def _devices(
         self, tasks: Sequence[Task], requests: PodRequests, kind: str, agreed: Mapping[str, str], jobs: list[int]
     ) -> Iterator[_DeviceShare]:
-        """One match for all pods of the class if a tree has enough, else one match a pod."""
+        """One match for all pods of the class if a tree has enough, else one match per pod."""
         keys = {key for node in self._of_type(kind) for key in node.attributes} if agreed else set()
         require = {**requests.require, **{key: value for key, value in agreed.items() if key in keys}}
         others = {device.path for devices in self._picked.values() for device in devices}

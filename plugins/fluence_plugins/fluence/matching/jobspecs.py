@@ -2,7 +2,7 @@
 
 A jobspec has one constraint, which the matcher evaluates on every `node` vertex on the way down. So hosts
 (`virtual=false`) and devices (`virtual=true`) need separate jobspecs: a class of pods has one compute jobspec, and one
-device match a type.
+device match per type.
 """
 
 from collections import Counter
@@ -35,10 +35,10 @@ def compute_jobspec_text(shape: PodShape, count: int) -> str:
 def compute_jobspec(shape: PodShape, count: int) -> Jobspec:
     """Return the jobspec that places `count` pods of one shape.
 
-    It has one slot a pod at the top level. A jobspec may omit the levels above a slot, and the matcher opens slots only
-    in a vertex whose children have the slot's types: a host. So each slot is within one host, a host may have many, and
-    no host is exclusive. Units of memory, millicores and pods come from the host's pools. The duration is 0: the
-    allocation lasts until it is cancelled.
+    It has one slot per pod at the top level. A jobspec may omit the levels above a slot, and the matcher opens slots
+    only in a vertex whose children have the slot's types: a host. So each slot is within one host, a host may have
+    many, and no host is exclusive. Units of memory, millicores and pods come from the host's pools. The duration is 0:
+    the allocation lasts until it is cancelled.
     """
     _check_count(count)
     wanted = ((CORE, shape.cores), (GPU, shape.gpus), *shape.others, (MEMORY, shape.memory_mib), (POD, shape.pods))
@@ -84,13 +84,13 @@ def device_jobspecs(
     all devices of the type are shared). A device below a shared one comes from one place, because each place contains
     all of them.
 
-    All vertices below the slot are exclusive: a device is free only while all that it contains is free. A shape fits
+    All vertices below the slot are exclusive: a device is free only while everything in it is free. A shape fits
     one depth, so a type that occurs at several depths needs several jobspecs, the shallowest first.
 
     The constraint is `virtual=true`, `class=<type>` and the required properties. Properties are not enough in three
     cases: another resource of the same depth only *contains* the type; an ancestor lacks the required attribute, which
-    its child overrides; or the tree is below a physical host (`virtual=false`). In these, and to select one of several
-    trees of roots, the constraint also has the ranks of the devices and of the vertices above them.
+    its child overrides; or the tree is below a physical host (`virtual=false`). In these cases, and to select one of
+    several trees of roots, the constraint also has the ranks of the devices and of the vertices above them.
     """
     _check_count(count)
     _check_count(slots)

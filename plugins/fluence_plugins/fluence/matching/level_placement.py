@@ -1,4 +1,4 @@
-"""The placement of a group with a topology constraint: vertex by vertex, with one match a class among its hosts.
+"""The placement of a group with a topology constraint: vertex by vertex, with one match per class among its hosts.
 
 A match among the hosts of one vertex visits these only, so it is faster than a match that also searches the vertex. All
 classes and devices of a group are matched in one vertex before the next.

@@ -22,7 +22,7 @@ from session_scheduler.sdk.bindings import Holding
 def recover_holdings(holdings: Sequence[Holding], live: LiveGraph, loads: NodeLoads) -> dict[str, str]:
     """Hold what these pods recorded. The rest counts as foreign load; returns the reasons, by pod uid.
 
-    Of foreign pods it holds only what is on their node: another scheduler allocates devices outside of nodes.
+    For foreign pods it holds only what is on their node: another scheduler allocates devices outside of nodes.
     """
     shares = {}
     lost: dict[str, str] = {}

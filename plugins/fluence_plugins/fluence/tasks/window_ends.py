@@ -21,7 +21,7 @@ async def retry_after_windows(
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     wall: Callable[[], float] = time.time,
 ) -> None:
-    """Call `change` after the end of each window, so that the scheduler retries unschedulable groups; runs for ever."""
+    """Call `change` after the end of each window, so that the scheduler retries unschedulable groups; runs forever."""
     since = wall()
     while True:
         await sleep(CHECK_SECONDS)

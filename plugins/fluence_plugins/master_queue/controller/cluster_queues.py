@@ -38,7 +38,7 @@ def local_offer(flavor: Flavor) -> Offer:
 
 
 def pool_offer(name: str, flavor: Flavor, published: Mapping[str, Quantity]) -> Offer:
-    """The offer of a pool: for each resource the lesser of the published and the nominal quota.
+    """The offer of a pool: for each resource the smaller of the published and the nominal quota.
 
     A published resource without a nominal quota is offered as published; a resource that is not published is offered
     with 0.

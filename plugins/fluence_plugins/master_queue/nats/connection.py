@@ -170,7 +170,7 @@ class Connection:
     def _handler(self, subject: str) -> Callable[[Msg], Awaitable[None]]:
         async def handle(message: Msg) -> None:
             self._context.listener.message(self._connector, subject, message.subject, message.data)
-            # Otherwise thousands of waiting messages would block all else, even the renewal of the Lease.
+            # Otherwise thousands of waiting messages would block everything else, even the renewal of the Lease.
             await asyncio.sleep(0)
 
         return handle

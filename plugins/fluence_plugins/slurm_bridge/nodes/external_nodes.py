@@ -135,7 +135,8 @@ def external(node: Node, rules: NodeRules, partitions: Collection[str]) -> Exter
     memory = _amount(node, "memory") >> 20
     if cpus < 1 or memory < 1:
         raise ValueError(
-            f"it has {cpus} whole CPUs and {memory} MiB of memory allocatable: Slurm needs at least 1 of each"
+            f"it has {cpus} whole allocatable CPUs and {memory} MiB of allocatable memory: Slurm needs at least 1 "
+            "of each"
         )
     gres, conf = _gres(node, dict(rules.resources))
     return External(

@@ -50,9 +50,9 @@ class Terms:
     """What translation reads in addition to the workload and its pods."""
 
     resources: Mapping[str, str] = field(default_factory=lambda: gres.DEFAULT_RESOURCES)
-    """As `gres.DEFAULT_RESOURCES`."""
+    """See `gres.DEFAULT_RESOURCES`."""
     known_gres: gres.Known = ()
-    """As `gres.known_of` reads them from Slurm's nodes."""
+    """See `gres.known_of`, which reads them from Slurm's nodes."""
 
 
 def translate(root: Workload, pods: Sequence[Pod], terms: Terms = Terms()) -> Placeholder:

@@ -72,17 +72,17 @@ class Workload:
     active_deadline_seconds: int | None = None
     """Of a Job."""
     size: int | None = None
-    """Of a LeaderWorkerSet: the pods of one group, including the leader."""
+    """For a LeaderWorkerSet: the pods of one group, including the leader."""
     startup_policy: str = ""
     """Of a LeaderWorkerSet: LeaderCreated or LeaderReady."""
     min_count: int | None = None
     """Of a PodGroup."""
     part: Workload | None = None
-    """Of a JobSet that is a pod's root: the Job between the two."""
+    """For a JobSet that is a pod's root: the Job between the two."""
     template: str = ""
-    """Of a native PodGroup: the name of the Workload that it was created from."""
+    """For a native PodGroup: the name of the Workload that it was created from."""
     above: tuple[Workload, ...] = ()
-    """Of a native PodGroup that is a pod's root: the objects whose annotations override its own, the first of them
+    """For a native PodGroup that is a pod's root: the objects whose annotations override its own, the first of them
     first.
 
     They are the Workload that the group was created from, and the pod's highest known owner.
