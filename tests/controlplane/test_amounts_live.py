@@ -65,7 +65,7 @@ def test_small_pods_fit_beside_those_of_the_former_default_after_the_upgrade(sce
     scenario.create_pod("late-0", "late", cpu="0")
     scenario.wait_refused(
         "late-0",
-        "no node has 1 free core (a pod without a cpu request counts as 1 whole core with cpuAccounting: auto); the "
+        "no node has 1 free core (a pod without a CPU request counts as 1 whole core with cpuAccounting: auto); the "
         "only candidate node has 0",
     )
     scenario.end("device")

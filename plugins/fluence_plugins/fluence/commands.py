@@ -105,7 +105,7 @@ def graph(
     ] = None,
     cpu_accounting: Annotated[
         Literal["auto", "cores", "millicores"],
-        typer.Option("--cpu-accounting", help="How cpu is counted; with auto the graph has millicores."),
+        typer.Option("--cpu-accounting", help="How CPU is counted; with auto the graph has millicores."),
     ] = "auto",
     output: Annotated[Output, typer.Option("-o", "--output", help="json or yaml.")] = Output.JSON,
 ) -> None:

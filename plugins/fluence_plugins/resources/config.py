@@ -373,7 +373,7 @@ class _Loader:
         values = {key: value for key, value in merged.items() if value is not None}
         size = sum(len(names.attribute_annotation(key)) + len(value.encode()) for key, value in values.items())
         if size > MAX_ATTRIBUTES:
-            self.fail(f"{entry.path}.attributes", f"have {size} bytes as annotations with inherited ones; the limit "
+            self.fail(f"{entry.path}.attributes", f"take {size} bytes as annotations, including inherited ones; the limit "
                       f"is {MAX_ATTRIBUTES >> 10} KiB: shorten them")  # fmt: skip
         return _Attributes(values, size)
 

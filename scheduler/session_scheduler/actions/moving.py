@@ -198,7 +198,7 @@ class Moving:
         return [task for task in self._movable(self._session.ledger.node_at(row)) if self._fits_elsewhere(task, row)]
 
     def _fits_elsewhere(self, task: Task, left: int) -> bool:
-        """Whether another row than `left` passes the task's filters, before any move for the seat.
+        """Whether a row other than `left` passes the task's filters, before any move for the seat.
 
         A task with counts of its own, such as GPUs, may also get others of the same row.
         """

@@ -137,7 +137,7 @@ class Proportion:
         )
         found = []
         for what, text, amounts in families:
-            family = GaugeMetricFamily(f"fluence_queue_{what}", f"{text}, cpu in cores.", labels=["queue", "resource"])
+            family = GaugeMetricFamily(f"fluence_queue_{what}", f"{text}, CPU in cores.", labels=["queue", "resource"])
             for name in (*use.tree, *(use.deleted() if what in _OF_PODS else ())):
                 for resource, amount in sorted(amounts(name).items()):
                     family.add_metric([name, resource], amount / 1000 if resource in IN_THOUSANDTHS else amount)

@@ -31,7 +31,7 @@ __all__ = ["effective_spec", "pod_requests", "without_wrong_amounts"]
 
 Amounts = dict[str, int]
 DEFAULT_CPU_MILLIS = 100
-"""The cpu of a container without a cpu request, for scores."""
+"""The CPU of a container without a CPU request, for scores."""
 DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
 """The memory of a container without a memory request, for scores."""
 

@@ -59,7 +59,7 @@ async def why(world: World, *objects: dict[str, Any]) -> str:
          "no node has 1 free core (a request of 100m counts as 1 whole core with cpuAccounting: cores); the only "
          "candidate node has 0"),
         ([node("n1", "1"), *(pod(f"p{i}", {"cpu": "0"}) for i in range(2))],
-         "no node has 1 free core (a pod without a cpu request counts as 1 whole core with cpuAccounting: cores); the "
+         "no node has 1 free core (a pod without a CPU request counts as 1 whole core with cpuAccounting: cores); the "
          "only candidate node has 0"),
         ([node("n1", "3"), *(pod(f"p{i}", {"cpu": "500m"}) for i in range(2)), pod("q", {"cpu": "2"})],
          "no node has 2 free cores; the only candidate node has 1"),
@@ -155,7 +155,7 @@ async def test_a_gang_that_the_nodes_have_too_little_for(
          "2 of 3 pods fit: no node has 2 cores for the next even when empty (a request of 1900m counts as 2 whole "
          "cores with cpuAccounting: auto); the most any of 2 candidate nodes has left is 1.9"),
         ([node("n1", "900m"), pod("p", {"cpu": "0", **device("qpu")})],
-         "no node has 1 core even when empty (a pod without a cpu request counts as 1 whole core with cpuAccounting: "
+         "no node has 1 core even when empty (a pod without a CPU request counts as 1 whole core with cpuAccounting: "
          "auto); the only candidate node has 0.9"),
         ([node("n1", "2", **{NVIDIA: "1"}), foreign("a", "n1", "300m"), pod("p", {"cpu": "1100m", NVIDIA: "1"})],
          "no node has 2 free cores (a request of 1100m counts as 2 whole cores with cpuAccounting: auto); the only "

@@ -1,6 +1,6 @@
 """The units of the graph: what hosts offer, what pods take and what is left, by type of vertex.
 
-The graph has cpu in whole cores, each a vertex, or in millicores, in one pool for each host. With millicores every pod
+The graph has CPU in whole cores, each a vertex, or in millicores, in one pool for each host. With millicores every pod
 also takes one of the host's `pod` units, so that a pod without requests has a match. Each kind of gpu has its own type,
 so that a pod never gets another kind.
 """

@@ -178,7 +178,7 @@ class NominatedPods:
     def _is_possible(self, task: Task, ending: Callable[[Task], frozenset[str]]) -> bool:
         """Whether each reserved device is held for the pod, free, or held by a pod that ends before the pod starts.
 
-        That may be another pod than at first: a pod that backfills holds devices until the gang starts.
+        That may be a different pod than at first: a pod that backfills holds devices until the gang starts.
         """
         reserved = self._reservations.get(task.uid)
         if reserved is None:

@@ -54,7 +54,7 @@ class PodWords(Words):
         if self._accounting.millicores:
             cores //= CORE_MILLICORES
         if kind == CORE and self._cpu < cores * CORE_MILLICORES:
-            asks = f"a request of {self._cpu}m" if self._cpu else "a pod without a cpu request"
+            asks = f"a request of {self._cpu}m" if self._cpu else "a pod without a CPU request"
             accounting = f"cpuAccounting: {self._accounting.cpu}"
             return f" ({asks} counts as {cores} whole core{'s' * (cores > 1)} with {accounting})"
         if kind == MEMORY and self._memory != self._shape.memory_mib:

@@ -133,7 +133,7 @@ class Writer:
         if allocation is None and decided is None:
             raise ClaimError(f"claim {claim.key} got deallocated elsewhere in the meantime")
         if allocation is not None and decided is not None and not _same(allocation, decided):
-            raise ClaimError(f"claim {claim.key} got allocated elsewhere in the meantime")
+            raise ClaimError(f"claim {claim.key} was allocated elsewhere in the meantime")
         uids = (pod.metadata.uid, consumer.uid)  # a deleted PodGroup of the same name does not count
         if allocation is not None and any(one.uid in uids for one in claim.status.reserved_for):
             return None

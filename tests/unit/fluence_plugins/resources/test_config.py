@@ -177,12 +177,12 @@ ERRORS = [
         f"resources: [{{type: a, attributes: s}}]\nattributes: {{s: {{{KEYS}}}, t: {{more: x}}}}",
         "attributes.t: exceeds the limit",
     ),
-    (f"resources: [{{type: a, attributes: {{k: {'v' * 32_736}}}}}]", "attributes: have 32769 bytes as annotations"),
-    (f"resources: [{{type: a, attributes: {{k: {'é' * 16_368}}}}}]", "attributes: have 32769 bytes as annotations"),
+    (f"resources: [{{type: a, attributes: {{k: {'v' * 32_736}}}}}]", "attributes: take 32769 bytes as annotations"),
+    (f"resources: [{{type: a, attributes: {{k: {'é' * 16_368}}}}}]", "attributes: take 32769 bytes as annotations"),
     (
         f"resources: [{{type: a, attributes: s, with: [{{type: b, attributes: {{m: {'v' * 800}}}}}]}}]\n"
         f"attributes: {{s: {{k: {'v' * 32_000}}}}}",
-        "resources[0].with[0].attributes: have 32866 bytes as annotations with inherited ones",
+        "resources[0].with[0].attributes: take 32866 bytes as annotations, including inherited ones",
     ),
     (
         f"resources: [{{type: a, count: 600, attributes: {{k: {'v' * 30_000}}}}}]",

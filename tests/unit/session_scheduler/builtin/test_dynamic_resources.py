@@ -299,7 +299,7 @@ def test_a_claim_that_another_client_allocated_in_the_meantime_keeps_its_allocat
 
     monkeypatch.setattr(cluster.memory, "allocate_claim", raced.__get__(cluster.memory))
     cluster.run()
-    cluster.assert_pending("p", "got allocated elsewhere in the meantime")
+    cluster.assert_pending("p", "was allocated elsewhere in the meantime")
     cluster.advance(60)
     cluster.run()
     cluster.assert_bound("p", "n1")
