@@ -50,7 +50,7 @@ def in_mib(number: int) -> str:
 
 
 def plural(word: str) -> str:
-    """The plural of a type; `memory`, and a type with other characters than letters, stays as it is."""
+    """The plural of a type; `memory`, and a type with characters other than letters, stays as it is."""
     if not word.isalpha() or word in ("memory", ""):
         return word
     return f"{word}es" if word.endswith(("s", "x", "ch", "sh")) else f"{word}s"

@@ -34,7 +34,7 @@ class GangHandler:
         )
 
     def mutate(self, pod: Mapping[str, Any], request: AdmissionRequest) -> Sequence[Operation] | Refusal:
-        """Add the size if the template has a group label and no size; refuse an invalid size, or
+        """Add the size if the template has a group label and no size; reject an invalid size, or
         one that is unknown.
         """
         if request.kind == JOB[1] and request.operation != "CREATE":

@@ -133,7 +133,7 @@ class TlsServer:
             self._own(greeting)
 
     def _close_surplus(self) -> None:
-        """Close the connections that have been idle for longest, if the limit is reached."""
+        """Close the connections that have been idle the longest, if the limit is reached."""
         self._open = {known: made for known, made in self._open.items() if not known.is_closing()}
         surplus = len(self._greeting_tasks) + len(self._open) + 1 - self._most_connections
         quiet = sorted(self._open, key=lambda known: self._reviews.answered_at.get(known, self._open[known]))

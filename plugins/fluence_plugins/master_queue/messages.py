@@ -156,7 +156,7 @@ def _quotas(values: dict[str, Any], problems: _Problems) -> dict[str, str]:
 
 def _report_more(field: str, parts: Sized, problems: _Problems) -> None:
     if len(parts) > MOST_PARTS:
-        problems.add(field, f"has {len(parts)} parts: the first {MOST_PARTS} are used: send fewer")
+        problems.add(field, f"has {len(parts)} parts, and only the first {MOST_PARTS} are used: send fewer")
 
 
 def _texts(field: str, value: object, longest: int, problems: _Problems) -> Iterator[tuple[str, str]]:

@@ -373,8 +373,8 @@ class _Loader:
         values = {key: value for key, value in merged.items() if value is not None}
         size = sum(len(names.attribute_annotation(key)) + len(value.encode()) for key, value in values.items())
         if size > MAX_ATTRIBUTES:
-            self.fail(f"{entry.path}.attributes", f"take {size} bytes as annotations, including inherited ones; the limit "
-                      f"is {MAX_ATTRIBUTES >> 10} KiB: shorten them")  # fmt: skip
+            self.fail(f"{entry.path}.attributes", f"take {size} bytes as annotations, including inherited ones; the "
+                      f"limit is {MAX_ATTRIBUTES >> 10} KiB: shorten them")  # fmt: skip
         return _Attributes(values, size)
 
 

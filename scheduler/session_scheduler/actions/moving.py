@@ -306,7 +306,7 @@ class Moving:
     def _place_gang(self, tasks: Sequence[Task], left: int) -> dict[Task, int]:
         """Place all tasks of a moved gang, in one of its domains if it has any; none if they do not fit.
 
-        Its tasks may use the capacity that the gang itself frees on other rows than `left`: they start together.
+        Its tasks may use the capacity that the gang itself frees on rows other than `left`: they start together.
         """
         session, group = self._session, tasks[0].group
         allowed = session.table.valid().copy()

@@ -53,7 +53,7 @@ class RateLimit:
         self._spare_idle = spare_idle
         self._total = _Bucket(3 * rate, 12 * rate)
         self._clients: OrderedDict[str, _Bucket] = OrderedDict()
-        """Starts with the client that has been idle for longest."""
+        """Starts with the client that has been idle the longest."""
 
     def admit(self, client: str) -> float:
         """Count a request. Returns 0 if it is admitted, else the seconds until a retry can succeed."""

@@ -416,7 +416,7 @@ def _remove_enough(trial: Trial, units: Sequence[Unit], least: int) -> Sequence[
 def _reprieve(trial: Trial, units: Sequence[Unit], fits: Callable[[Sequence[Unit]], bool]) -> list[Unit]:
     """Put units back in this order while the rest `fits`. Returns the units that must stay removed.
 
-    It puts back twice as many at once after each success, because usually only few of many units are victims.
+    It puts back twice as many at once after each success, because usually only a few of many units are victims.
     """
     victims: list[Unit] = []
     start, step = 0, 1

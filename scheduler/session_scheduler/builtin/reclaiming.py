@@ -1,8 +1,7 @@
 """Reclaiming: Proportion's callbacks for the reclaim action. They decide which pods of other queues a group may evict.
 
-It compares queues as if all earlier decisions were complete: evicted pods no longer count, and nominated pods count
-already. So all decisions together, including earlier ones whose victims are still terminating, evict no more than
-needed.
+It compares queues as if all earlier decisions were complete: evicted pods no longer count, and nominated pods already
+do. So all decisions together, including earlier ones whose victims are still terminating, evict no more than needed.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class _Case:
         self.limiting = ""
         """The lowest queue on the group's path whose limit the group exceeds: only victims in that queue help."""
         self.anywhere = False
-        """Whether victims may be on all nodes, including those that are evicted already."""
+        """Whether victims may be on all nodes, including those that are already evicted."""
         self.reclaimable: dict[_Kind, bool] = {}
         """By kind: whether the group may evict such pods."""
         self.objections: dict[object, str | None] = {}
@@ -167,7 +166,7 @@ class Reclaiming:
         return case.rules.may_evict(queue, amounts)
 
     def _unit_amounts(self, unit: Iterable[Task]) -> UnitAmounts:
-        """The queue and the amounts of a unit, without tasks that are evicted already."""
+        """The queue and the amounts of a unit, without tasks that are already evicted."""
         tasks = list(unit)
         return tasks[0].group.queue, amounts_of(task for task in tasks if not self._session.leaves(task))
 

@@ -33,7 +33,7 @@ class InFlight(Generic[_T]):
         self._started = 0
         self._works: dict[asyncio.Future[Any], _Work[_T]] = {}
         self._to_complete: list[asyncio.Future[Any]] = []
-        """Ended work, so that a turn need not search all work; some may be completed already."""
+        """Ended work, so that a turn need not search all work; some may already be completed."""
         self._busy: Counter[str] = Counter()
 
     def __len__(self) -> int:

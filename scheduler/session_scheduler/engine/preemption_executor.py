@@ -208,7 +208,7 @@ class PreemptionExecutor:
     # ------------------------------------------------------------------ victims
 
     def _is_evicted(self, task: Task) -> bool:
-        """Whether a bound task is being evicted or deleted already."""
+        """Whether a bound task is already being evicted or deleted."""
         return task.uid in self.cache.preempted or task.pod.metadata.deletion_timestamp is not None
 
     def _stop_waiting(self, uid: str) -> list[str]:

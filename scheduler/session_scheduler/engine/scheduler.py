@@ -65,8 +65,8 @@ INGESTED_AT_ONCE = 500
 """Objects to ingest before yielding to other tasks: the renewal of the lease must not wait for all pods of a large
 cluster."""
 _DECIDED_AT_ONCE = 8
-"""Pods to decide on, some 3 ms, before yielding to other tasks: yielding costs a tenth of a pod, and cold processor
-caches. After a pod that needs preemption, which takes as long as many, a session yields at once."""
+"""Pods to decide on, in about 3 ms, before yielding to other tasks: yielding costs a tenth of the time for a pod, and
+cold processor caches. After a pod that needs preemption, which takes as long as many, a session yields at once."""
 
 
 class Scheduler:

@@ -31,7 +31,7 @@ class Normalise(Enum):
     """How raw scores are normalised to 0 to 100; m is the maximum over the feasible nodes."""
 
     NONE = "none"
-    """Raw scores are 0 to 100 already."""
+    """Raw scores are already 0 to 100."""
     MAX = "max"
     """100·raw÷m, or 0 if m is 0 (kube-scheduler's DefaultNormalizeScore). Raw scores are 0 or more."""
     MAX_REVERSED = "max-reversed"
@@ -195,7 +195,7 @@ class Trial(Protocol):
         """Return why callbacks do not allow this preemption; None if they allow it. Raises PluginError."""
 
     def damages(self, units: Sequence[Sequence[Task]]) -> list[int | None] | None:
-        """Return for units of victims, the first to evict first, the damage of each in addition to the others.
+        """Return the damage of each unit of victims (the first to evict first) in addition to the others.
 
         A unit without damage has 0; one that may not be evicted has None. None for all if no callback chooses among
         victims. Raises PluginError.

@@ -153,8 +153,8 @@ class CallbackRunner:
         return tuple(call(group) for call in calls)
 
     def reclaim_damages(self, group: Group, units: Sequence[Sequence[Task]]) -> list[int | None] | None:
-        """Return for units of victims, the least important first, the damage of each in addition to the others, or
-        None if it may not be evicted. None if no callback chooses among victims.
+        """Return the damage of each unit of victims (the least important first) in addition to the others, or None if
+        it may not be evicted. None if no callback chooses among victims.
         """
         calls = self.registered.reclaims_together
         if not calls:
@@ -209,7 +209,7 @@ class CallbackRunner:
 
     def reclaim_refusal(self, scenario: Scenario, *, spared: bool = True) -> Refusal | None:
         """Return why a scenario of reclaiming is not allowed. Without `spared`, skip the reclaimable callbacks: they
-        have allowed these victims already.
+        have already allowed these victims.
         """
         sparing = self.registered.reclaimable if spared else ()
         return self._scenario_refusal(scenario, sparing, self.registered.reclaim_validators, NOT_RECLAIMABLE)

@@ -50,10 +50,10 @@ class Filtering(Protocol):
         """Clear the rows that it rejects. Raises PluginError."""
 
     def refusals(self, view: NodeView, task: Task | None) -> NodeRefusals:
-        """Return for rows that it rejected: why. Raises PluginError."""
+        """Return why it rejected these rows. Raises PluginError."""
 
     def fits_if(self, view: NodeView) -> Sequence[Sequence[str] | None]:
-        """Return for rows that it rejects: what would make them fit; None for unknown. Raises PluginError."""
+        """Return what would make the rejected rows fit; None for unknown. Raises PluginError."""
 
     def reduce(self, spare: Spare, view: NodeView) -> bool:
         """Reduce `spare`, of the filters before, to what each row has free beyond what this filter requires, too.

@@ -109,7 +109,7 @@ class NodeRefusals(Mapping[int, Verdict]):
         return self._counted
 
     def texts(self) -> Counter[str]:
-        """Return by text the number of rows."""
+        """Return the number of rows by text."""
         found: Counter[str] = Counter()
         for verdict, count in self.counted():
             for text in verdict.reasons:
@@ -117,7 +117,7 @@ class NodeRefusals(Mapping[int, Verdict]):
         return found
 
     def plugins(self) -> Counter[str]:
-        """Return by plugin the number of rows that it rejects."""
+        """Return the number of rows that each plugin rejects."""
         found: Counter[str] = Counter()
         for verdict, count in self.counted():
             found[verdict.plugin] += count

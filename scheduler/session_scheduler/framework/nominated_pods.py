@@ -233,7 +233,7 @@ class _Counting:
         extra = view.extra[where] if view.extra is not None else None
         part = NodeView(self._table, rows[where], view.cls, extra)
         fits = np.ones(len(where), np.bool_)
-        there = {row: expected[row] for row in part.row_numbers.tolist()}  # other rows are cleared already
+        there = {row: expected[row] for row in part.row_numbers.tolist()}  # other rows are already cleared
         with self._counted(there):
             for filtering in self._evaluation.filters:
                 if filtering.scope is not Scope.STATIC:  # the rows of the mask have passed these
@@ -281,7 +281,7 @@ class _Counting:
             self._count(expected, -1)
 
     def _ended(self, expected: Expected) -> Expected:
-        """Return by row the tasks that end before the first of the nominated tasks starts."""
+        """Return, by row, the tasks that end before the first of the nominated tasks starts."""
         starts, ledger, found = self._nominations.starts, self._ledger, {}
         for row, tasks in expected.items():
             first = min(starts.get(task, -math.inf) for task in tasks)

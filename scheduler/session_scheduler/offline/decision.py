@@ -21,7 +21,7 @@ from session_scheduler.offline.simulate import left_out, place_all, unserved
 from session_scheduler.offline.state import ClusterState, open_state
 
 _NAME: Final = "simulate"
-"""Names the watch where plugins are named."""
+"""The name of the watch wherever a plugin's name is expected."""
 
 
 async def simulate_explained(state: ClusterState, config: SchedulerConfig, pod: PodSelector) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class Nominations:
         return self.node_by_uid.get(task.uid)
 
     def nominated_node_name(self, task: Task) -> str:
-        """The value for `status.nominatedNodeName`, even if the task is on a node already; empty if none."""
+        """The value for `status.nominatedNodeName`, even if the task is already on a node; empty if none."""
         return self.node_by_uid.get(task.uid) or self._placed.get(task.uid, "")
 
     def comes_next(self, task: Task) -> bool:

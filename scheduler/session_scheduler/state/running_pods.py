@@ -45,7 +45,7 @@ class RunningPods:
             yield from (node for node, there in self._on[queue].items() if any(one < priority for one in there))
 
     def any_below(self, priority: int, *, outside: Container[str]) -> bool:
-        """Whether tasks of other queues than those of `outside` have a lower priority."""
+        """Whether tasks of queues other than those of `outside` have a lower priority."""
         return any(self._any_below(queue, priority) for queue in self._priorities if queue not in outside)
 
     def _any_below(self, queue: str, priority: int) -> bool:

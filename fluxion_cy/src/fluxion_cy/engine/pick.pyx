@@ -225,7 +225,7 @@ cdef class Pick(Caps):
         return self.run_starts[low]
 
     cdef bint in_order(self, int32_t e, int64_t sign) noexcept nogil:
-        """Whether groups, ranked by id alone, are in order already."""
+        """Whether groups, ranked by id alone, are already in order."""
         cdef size_t k
         cdef Group* one
         cdef Group* two

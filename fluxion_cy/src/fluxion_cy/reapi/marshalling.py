@@ -249,7 +249,7 @@ def ranks_text(ranks: str) -> bytes:
 
 
 def _tree(holds: Iterable[Hold], engine: Engine) -> dict[str, Any]:
-    """Vertices and all above them as JGF, with all below a whole vertex if nothing below it is named."""
+    """Vertices and everything above them as JGF, with everything below a whole vertex if nothing below it is named."""
     taken = {vertex: exclusive for vertex, _, exclusive in holds}
     for vertex in [v for v, exclusive in taken.items() if exclusive]:
         below = engine.subtree(vertex)[1:]

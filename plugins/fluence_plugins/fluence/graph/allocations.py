@@ -354,7 +354,7 @@ class Allocations:
             self._rebuild(roots, {})
 
     def _rebuild(self, roots: set[str], extra_places: Mapping[str, int]) -> None:
-        """Rebuild trees with additional places. Pods keep what they hold, or the same of another place."""
+        """Rebuild trees with additional places. Pods keep what they hold, or get the same elsewhere."""
         self._loaded.version += 1
         missing, self._holdings.missing = self._holdings.missing, {}
         self.replace_trees(sorted(roots), extra_places)

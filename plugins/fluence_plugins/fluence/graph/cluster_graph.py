@@ -342,7 +342,7 @@ class ClusterGraph:
                 shared = frozenset(resource.type for resource in tree.walk() if resource.sharing > 1)
                 for name in self._root_names[entry]:
                     if f"{path}/{name}" in self.virtual:
-                        continue  # the tree exists already
+                        continue  # the tree already exists
                     if parent == CLUSTER and name in self._below:
                         raise GraphError(f"{path}/{name}: two vertices have this path; give one another name")
                     self._add_resource(tree, vertex, _Position(entry, name, above, 0, shared), name)

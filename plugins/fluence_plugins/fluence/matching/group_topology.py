@@ -55,7 +55,7 @@ class GroupTopology:
         return isinstance(constraint, TopologyConstraint) and constraint.spread is not None
 
     def refusal(self, group: Group) -> Refusal | None:
-        """Why the group fits nowhere: its constraint is invalid, or its pods are in several vertices already."""
+        """Why the group fits nowhere: its constraint is invalid, or its pods are already in several vertices."""
         constraint = constraint_of(group, self.levels)
         if constraint is None or isinstance(constraint, Refusal):
             return constraint

@@ -24,7 +24,7 @@ from session_scheduler.model import times
 from session_scheduler.model.times import parsed_time
 
 MOST_POOLS: Final = 256
-"""The maximum number of pools of a MasterQueue; a new one replaces the one that has been silent for longest."""
+"""The maximum number of pools of a MasterQueue; a new one replaces the one that has been silent the longest."""
 
 
 _MOST_REFUSALS: Final = 8

@@ -160,7 +160,7 @@ class Holdings:
             self._count(claim.metadata.uid, allocation)
 
     def forget(self, uid: str) -> None:
-        """Drop everything that is known of a claim: its written form replaces it, or it was deleted."""
+        """Drop everything that is known about a claim: its written form replaces it, or it was deleted."""
         self._forget(uid)
         self._count(uid, None)
 

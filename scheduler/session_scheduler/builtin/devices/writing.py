@@ -126,7 +126,7 @@ class Writer:
     def _status(
         self, pod: Pod, claim: ResourceClaim, decided: Allocation | None, consumer: Consumer
     ) -> ResourceClaimStatus | None:
-        """The status to write; None if the claim has it already."""
+        """The status to write; None if the claim already has it."""
         if claim.metadata.deletion_timestamp is not None:
             raise ClaimError(f"claim {claim.key} got deleted in the meantime")
         allocation = claim.status.allocation

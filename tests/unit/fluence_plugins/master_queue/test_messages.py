@@ -210,12 +210,12 @@ def test_only_some_parts_of_a_message_with_thousands_are_read(part: str, monkeyp
         reported.clear()
         decoded(f'{{"quotas":{{}},"{field}":[{parts}]}}'.encode())
         assert reported[0].startswith(f"{field}: has ")
-        assert reported[0].endswith(" parts: the first 256 are used: send fewer")
+        assert reported[0].endswith(" parts, and only the first 256 are used: send fewer")
         assert len(reported) <= 257
     reported.clear()
     names = ",".join(f'"{number}":{part}' for number in range(2000))
     decoded(f'{{"quotas":{{{names},"pods":3}}}}'.encode())
-    assert reported[0] == "quotas: has 2001 parts: the first 256 are used: send fewer"
+    assert reported[0] == "quotas: has 2001 parts, and only the first 256 are used: send fewer"
     assert len(reported) == 257
 
 
