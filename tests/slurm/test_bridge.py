@@ -129,7 +129,7 @@ def test_it_takes_over_what_the_go_bridge_has_begun(world: BridgeWorld) -> None:
         ({"cpu-per-task": "many"}, "slurmjob.slinky.slurm.net/cpu-per-task"),
         ({"cpu-per-task": "4000"}, "is pending: PartitionConfig"),
         ({"constraints": "a&nonsense"}, "eature"),
-        ({"gres": "gpu:none:9"}, "Slurm refuses its job: "),
+        ({"gres": "gpu:none:9"}, "Slurm rejects its job: "),
     ],
 )
 def test_what_cannot_be_is_said_on_the_pod_and_not_asked_again_and_again(

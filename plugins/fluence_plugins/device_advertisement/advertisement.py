@@ -142,7 +142,7 @@ class Advertisement:
             return
         except RefusedError as error:
             self._metrics.registered(self._devices.type, "refused")
-            self._failed(f"the kubelet refused the registration: {error}")
+            self._failed(f"the kubelet rejected the registration: {error}")
             return
         self._metrics.registered(self._devices.type, "ok")
         self._registered, self._registered_at, self._failure = kubelet, self._clock(), None

@@ -26,7 +26,7 @@ class RefusedSubjectError(FluenceError):
 
 
 class DroppedMessagesError(FluenceError):
-    """A received message was dropped, because too many messages wait or it is too large."""
+    """A received message was dropped, because it is too large or too many are waiting."""
 
 
 class LeavingError(FluenceError):

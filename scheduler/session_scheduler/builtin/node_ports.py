@@ -80,6 +80,6 @@ def _key(address: str, protocol: str, port: int) -> PortKey:
 
 
 def _conflicts(address: str, protocol: str, port: int) -> list[PortKey]:
-    """The counters that a port conflicts with: on every address, that of any address; else its own and that of every."""
+    """The counters a port conflicts with: on every address, that of any address; else its own and that of every."""
     taken = (ANY_ADDRESS,) if address == EVERY_ADDRESS else (EVERY_ADDRESS, address)
     return [_key(a, protocol, port) for a in taken]

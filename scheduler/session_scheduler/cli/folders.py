@@ -54,7 +54,7 @@ class Inputs:
 
 
 def _is_setting(path: Path) -> bool:
-    """Whether it is a file and no manifest: one without a kind, or a configuration."""
+    """Whether it is a file but not a manifest: one without a kind, or a configuration."""
     try:
         kind = _kind(path.read_bytes()) if path.is_file() else ""
     except OSError:  # what reads the directory reports it

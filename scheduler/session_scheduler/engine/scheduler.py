@@ -300,8 +300,8 @@ class Scheduler:
     async def _run_actions(self, session: Session, calls: HookCalls) -> None:
         """Run the actions, and carry out each decision. An action starts no new group after its deadline.
 
-        Each action has the same time, so that groups which `allocate` rejects slowly reach the actions that revisit
-        them.
+        Each action has the same time, so that groups still reach the actions that revisit them when `allocate` takes
+        long to reject them.
         """
         decided = tried = 0
         for action in self.config.actions:

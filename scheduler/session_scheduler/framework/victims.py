@@ -97,7 +97,7 @@ def units_of(
 
 
 def units_among(victims: Iterable[Task]) -> list[tuple[Task, ...]]:
-    """Return the victims in parts: those of a group that is preempted whole, or falls below its minimum, are one part."""
+    """Return the victims in parts: those of a group that is preempted whole or falls below its minimum are one part."""
     members: dict[Group, list[Task]] = {}
     for task in victims:
         members.setdefault(task.group, []).append(task)

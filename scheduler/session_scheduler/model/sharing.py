@@ -71,7 +71,7 @@ def _once(name: str, value: Any) -> Any:
     """The first value that was seen with this name and encoding; the value itself if it is large."""
     try:
         text = _encode(value)
-    except (ValueError, OverflowError, RecursionError):  # it is valid YAML, but no JSON: a check rejects it later
+    except (ValueError, OverflowError, RecursionError):  # it is valid YAML, but not JSON: a check rejects it later
         return value
     if len(text) > _LARGEST:
         return value

@@ -180,13 +180,13 @@ async def test_a_refusal_is_logged_and_retried_with_growing_delays(
     kubelet.refusal = "the ResourceName is invalid"
     async with running(folder, "qpu") as it:
         await until(lambda: len(kubelet.registered) == 3, "tried three times")
-        assert it.problems() == {"qpu": "the kubelet refused the registration: the ResourceName is invalid"}
+        assert it.problems() == {"qpu": "the kubelet rejected the registration: the ResourceName is invalid"}
         assert 'registrations_total{result="refused",type="qpu"}' in it.shown()
         kubelet.refusal = None
         await until(lambda: it.ready("qpu"), "watched")
     logged = [record.message for record in caplog.records if "refused" in record.message]
     assert logged == [
-        "fluxion.flux-framework.org/qpu: the kubelet refused the registration: the ResourceName is invalid"
+        "fluxion.flux-framework.org/qpu: the kubelet rejected the registration: the ResourceName is invalid"
     ]
 
 

@@ -97,7 +97,7 @@ class Shortages:
             yield from self._levels(inside, count, slot or resource.slot)
 
     def _slots(self, wanted: int, below: dict[str, int]) -> Level:
-        """Slots at the top level: in vertices with everything they need as children, or in those that they gather from."""
+        """Slots at the top level: in vertices with all needed children, or in those that they gather from."""
         holder = self.types.parent(below)
         if holder is not None and self.gathers:
             level = Level(holder, wanted, below, slots=True)

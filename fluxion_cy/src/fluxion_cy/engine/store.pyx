@@ -332,7 +332,7 @@ cdef class Store(Columns):
                 depth += 1
                 if depth > MAX_DEPTH:
                     raise InvalidGraph(
-                        f"vertex {self.outer_id(i)!r}: its edges form a cycle or lie more than {MAX_DEPTH} levels deep")
+                        f"vertex {self.outer_id(i)!r}: its edges form a cycle or are more than {MAX_DEPTH} levels deep")
 
     cdef _settle_paths(self, int32_t v, given):
         """Sets the paths of a vertex: a mapping, or the containment path alone."""

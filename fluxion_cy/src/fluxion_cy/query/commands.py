@@ -57,7 +57,7 @@ COMMANDS: dict[str, Command] = {
         6,
     ),
     "attach": Command(graph.attach, "j", "JGF_FILE", "Add the new vertices of a JGF", 1, 1),
-    "remove": Command(graph.remove, "r", "PATH [true] | IDSET false", "Remove vertices and all below them", 1, 2),
+    "remove": Command(graph.remove, "r", "PATH [true] | IDSET false", "Remove vertices and their subtrees", 1, 2),
     "find": Command(graph.find, "f", _CRITERIA, "Find vertices", 1, None),
     "cancel": Command(jobs.cancel, "c", "JOBID [stats]", "Free an allocation or reservation", 1, 2),
     "partial-cancel": Command(

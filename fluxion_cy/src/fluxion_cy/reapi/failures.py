@@ -33,7 +33,7 @@ def graph_refused(failure: Failure) -> FluxionError:
     """The error of a constructor."""
     if failure.errno == _errno.ENOMEM:
         return _other(failure, "graph")
-    return InvalidGraph(f"graph: the library refuses it{_because(failure)}")
+    return InvalidGraph(f"graph: the library rejects it{_because(failure)}")
 
 
 def match_refused(failure: Failure) -> FluxionError:
@@ -46,7 +46,7 @@ def match_refused(failure: Failure) -> FluxionError:
     if failure.errno == 0:
         return InvalidJobspec(f"jobspec: the library finds no match and gives no reason{because}; ask in another form")
     if failure.errno == _errno.EINVAL:
-        return InvalidJobspec(f"jobspec: the library refuses it{because}")
+        return InvalidJobspec(f"jobspec: the library rejects it{because}")
     return _other(failure, "jobspec")
 
 
@@ -61,7 +61,7 @@ def resources_refused(failure: Failure) -> FluxionError:
     """The error of a call that names vertices, ranks or resources."""
     if failure.errno in (0, _errno.EINVAL, _errno.ENOENT, _errno.EPROTO):
         errno = failure.errno or _errno.EINVAL
-        return InvalidGraph(f"graph: the library refuses it{_because(failure)}", errno)
+        return InvalidGraph(f"graph: the library rejects it{_because(failure)}", errno)
     return _other(failure, "graph")
 
 
@@ -75,5 +75,5 @@ def holding_refused(failure: Failure) -> FluxionError:
 def criteria_refused(failure: Failure) -> FluxionError:
     """The error of `find`."""
     if failure.errno in (0, _errno.EINVAL):
-        return InvalidJobspec(f"criteria: the library refuses them{_because(failure)}")
+        return InvalidJobspec(f"criteria: the library rejects them{_because(failure)}")
     return _other(failure, "criteria")

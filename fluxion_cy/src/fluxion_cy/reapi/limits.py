@@ -181,7 +181,7 @@ def _check_alternatives(beside: list[Resource], slots: list[Resource], engine: E
     if plain + (plain < len(beside)) > 1:
         for entry in beside:
             if len({child.type for child in entry.children}) < len(entry.children):
-                raise NotSupported(f"resources: {entry.type[:40]} beside a slot names one type twice; join them")
+                raise NotSupported(f"resources: {entry.type[:40]} next to a slot names one type twice; join them")
         _check_ways(beside, engine)
 
 

@@ -16,7 +16,7 @@ _SUMMARIZED = 4
 
 @dataclass(frozen=True, slots=True)
 class HostHolding:
-    """The allocated part of one host: indices of cores and gpus, and MiB of its memory pool.
+    """The allocated part of one host: indices of cores and GPUs, and MiB of its memory pool.
 
     `exclusive`: the host itself is allocated, as policies for whole nodes do. If CPU is counted in millicores, it has
     `millicores` and `pods`, and no cores. `others` are indices of the other kinds of gpu, by type, in order.

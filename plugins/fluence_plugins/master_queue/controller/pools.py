@@ -62,7 +62,7 @@ class _Known(msgspec.Struct):
     """When the last message arrived, in seconds of the connection's clock."""
     message: Message
     rivals: dict[str, float] = {}
-    """Other flavors under which a pool of this name published, and when it did last."""
+    """Other flavors under which a pool of this name published, and when it last did."""
     refusal: str = ""
     """Why its last message was refused; empty if it was not."""
 

@@ -92,7 +92,7 @@ class NatsClient(Client):
 
     async def _on_error(self, error: Exception) -> None:
         if isinstance(error, nats.errors.SlowConsumerError):
-            what = f"a message to {shown(error.subject)} was dropped: it is too large, or too many messages wait"
+            what = f"a message to {shown(error.subject)} was dropped: it is too large, or too many messages are waiting"
             self._events.error(DroppedMessagesError(what))
         elif not (self.is_connected or self.is_closed):
             raise error  # otherwise nats-py retries 60 times

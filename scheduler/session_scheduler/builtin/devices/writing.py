@@ -120,7 +120,7 @@ class Writer:
             raise ClaimError(f"claim {was.key}: conflict with another writer")
         claim = self._known(binding, name)
         if claim.metadata.uid != was.metadata.uid:
-            raise ClaimError(f"claim {was.key} got recreated in the meantime")
+            raise ClaimError(f"claim {was.key} was recreated in the meantime")
         return claim
 
     def _status(
@@ -128,10 +128,10 @@ class Writer:
     ) -> ResourceClaimStatus | None:
         """The status to write; None if the claim already has it."""
         if claim.metadata.deletion_timestamp is not None:
-            raise ClaimError(f"claim {claim.key} got deleted in the meantime")
+            raise ClaimError(f"claim {claim.key} was deleted in the meantime")
         allocation = claim.status.allocation
         if allocation is None and decided is None:
-            raise ClaimError(f"claim {claim.key} got deallocated elsewhere in the meantime")
+            raise ClaimError(f"claim {claim.key} was deallocated elsewhere in the meantime")
         if allocation is not None and decided is not None and not _same(allocation, decided):
             raise ClaimError(f"claim {claim.key} was allocated elsewhere in the meantime")
         uids = (pod.metadata.uid, consumer.uid)  # a deleted PodGroup of the same name does not count

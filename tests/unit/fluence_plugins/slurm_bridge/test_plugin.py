@@ -87,10 +87,10 @@ def test_a_pod_reports_why_its_job_waits_or_is_missing() -> None:
     world = World()
     world.pods(2).schedule()
     world.stand(7, None, "p-0", text="Slurm job 7 is pending: Priority")
-    world.known = replace(world.known, problems={"Pod default/p-1": "Slurm refuses its job: why"})
+    world.known = replace(world.known, problems={"Pod default/p-1": "Slurm rejects its job: why"})
     world.requeue("Pod default/p-0", "Pod default/p-1").schedule()
     assert "Slurm job 7 is pending: Priority" in world.reasons("p-0")
-    assert "Slurm refuses its job: why" in world.reasons("p-1")
+    assert "Slurm rejects its job: why" in world.reasons("p-1")
 
 
 def test_a_pod_goes_to_its_jobs_node_and_gets_its_share_as_annotations() -> None:

@@ -355,7 +355,7 @@ async def test_waiting_messages_are_limited_and_dropped_ones_counted(
     assert [message[3] for message in world.heard.messages] == [b"z"]
     assert dict(world.heard.drops) == {f"127.0.0.1:{server.port}": 2}
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "a message to 'a.pool' was dropped: it is too large, or too many messages wait" in caplog.text
+    assert "a message to 'a.pool' was dropped: it is too large, or too many messages are waiting" in caplog.text
 
 
 async def test_an_unknown_connector_is_a_problem_and_affects_no_other(server: FakeNats, world: World) -> None:
