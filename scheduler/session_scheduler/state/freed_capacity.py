@@ -248,7 +248,7 @@ class _Offer:
     """What was freed for the groups that one plugin rejected.
 
     It is an array of columns: for each event what is free on its node, and for each priority of pods there what is free
-    without the pods of that priority or less, which groups of higher priority may evict.
+    without the pods of that priority or lower, which groups of higher priority may evict.
     """
 
     def __init__(self, table: NodeTable, needs: _Needs, freed: Iterable[Freed], evictable: Evictable) -> None:
@@ -298,7 +298,7 @@ class _Offer:
 
 
 def _levels(pods: Iterable[tuple[int, TaskClass]], highest: int) -> Iterator[tuple[int, dict[int, int]]]:
-    """(priority, amounts of the pods of that priority or less), for no pods and for each priority below `highest`."""
+    """(priority, amounts of the pods of that priority or lower), for no pods and for each priority below `highest`."""
     amounts: dict[int, int] = {}
     yield LOWEST - 1, amounts
     by_priority: dict[int, Counter[int]] = {}

@@ -22,11 +22,11 @@ _WRITTEN = {
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a vertex beyond its type.
 
-    size: how many units the vertex stands for; unit: their name ("MiB"), empty for things that are counted.
-    rank: the execution rank. Every `node` vertex needs its own, and shares it with all that it contains; -1 is none.
-    node_properties: RFC 31 properties, by key; constraints only test whether the key exists.
-    properties: further metadata, which the matcher ignores; a key must not be the name of a field.
-    divisible: many allocations may share the vertex, and each holds some of its units.
+    size: how many units the vertex stands for; unit: their name ("MiB"), empty for things that are counted. rank: the
+    execution rank. Every `node` vertex needs its own, and shares it with everything that it contains; -1 is none.
+    node_properties: RFC 31 properties, by key; constraints only test whether the key exists. properties: further
+    metadata, which the matcher ignores; a key must not be the name of a field. divisible: many allocations may share
+    the vertex, and each holds some of its units.
     """
 
     name: str = ""
