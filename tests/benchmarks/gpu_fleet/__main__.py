@@ -5,7 +5,7 @@ each configuration place the same pods in the same order on the same nodes. A ce
 arrivals and at the end, in percent of all GPUs. No policy exceeds the bound; the gap is from the last configuration.
 
 `python -m tests.benchmarks.gpu_fleet [--variants default,cpu200] [--seeds 10] [--arrivals 1.3] [--config FILE]
-[--json FILE] [--plot FILE]`
+[--json FILE]`; `report.py` draws a plot from the JSON.
 """
 
 from __future__ import annotations
@@ -179,17 +179,16 @@ def main(words: Sequence[str] | None = None) -> None:
     if unknown := sorted({*(options.variants or ())} - {*found}):
         raise SystemExit(f"--variants {','.join(unknown)}: {folder} has {', '.join(found)}")
     configs = {"default": SchedulerConfig(), **{path.parent.name: load_config(path) for path in options.config}}
-    nodes = read_nodes(folder)
-    variants = []
+    nodes, names = read_nodes(folder), [*_PAPER, *configs]
+    variants: list[Variant] = []
     for name in options.variants or found:
         pods = read_pods(folder, name)
         seeds = range(_FIRST_SEED, _FIRST_SEED + options.seeds)
         runs = {seed: run_of(nodes, pods, seed, options.arrivals) for seed in seeds}
         variants.append(measure(name, pods, runs, configs))
-    names = [*_PAPER, *configs]
+        if options.json:  # after each one: all of them take hours
+            options.json.write_text(json.dumps(as_json(variants, names, options.arrivals)))
     Console(width=160).print(table(variants, names))
-    if options.json:
-        options.json.write_text(json.dumps(as_json(variants, names, options.arrivals)))
 
 
 if __name__ == "__main__":

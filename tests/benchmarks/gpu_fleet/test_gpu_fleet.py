@@ -9,13 +9,14 @@ from dataclasses import replace
 from itertools import pairwise
 from itertools import product as combinations
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from session_scheduler.config.settings import SchedulerConfig
 
-from . import policies, product
+from . import policies, product, report
 from .__main__ import main
 from .bound import upper_bound
 from .fleet import Fleet
@@ -23,6 +24,7 @@ from .fragmentation import Fragmentation, typical
 from .progress import Progress, at
 from .trace import NODES_FILE, WHOLE, Run, Shape, TraceNode, generated, read_nodes, read_pods, run_of
 
+ROOT = Path(__file__).parents[3]
 HALF = Shape(1000, 1, 1, 500)
 PAIR = Shape(4000, 1, 2, WHOLE)
 NODE = TraceNode(8000, 1000, 2, "A")
@@ -248,8 +250,8 @@ def test_the_command_prints_the_table_and_writes_the_report(folder: Path, capsys
     config = folder / "fleet" / "config.yaml"
     config.parent.mkdir()
     config.write_text("apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfiguration\n")
-    report = folder / "report.json"
-    main(["--seeds", "1", "--arrivals", "1.2", "--config", str(config), "--json", str(report)])
+    result = folder / "result.json"
+    main(["--seeds", "1", "--arrivals", "1.2", "--config", str(config), "--json", str(result)])
     shown, logged = capsys.readouterr()
     lines = [line.split() for line in shown.splitlines()]
     assert " ".join(lines[0]) == "variant BestFit BestFit (paper) FGD FGD (paper) default fleet bound gap"
@@ -257,11 +259,37 @@ def test_the_command_prints_the_table_and_writes_the_report(folder: Path, capsys
     assert lines[1][4:7] == ["92.86", "/", "93.08"]
     assert lines[2][4] == "-"
     assert "other, seed 42: FGD allocated " in logged
-    found = json.loads(report.read_text())["variants"]["default"]
+    found = json.loads(result.read_text())["variants"]["default"]
     assert found["allocated"]["default"] == found["allocated"]["fleet"]
     assert lines[1][1] == f"{found['allocated']['BestFit'][0]:.2f}"
     assert found["curves"]["FGD"][-1]["arrived"] in (119, 120)
     assert [run["policy"] for run in found["runs"]] == ["BestFit", "FGD", "default", "fleet"]
+
+
+def test_the_report_is_drawn_and_stored_for_the_documentation(tmp_path: Path) -> None:
+    def curve(factor: float) -> list[dict[str, float]]:
+        return [
+            {"arrived": percent, "allocated": factor * percent, "fragmented": 5, "refused": percent - 1}
+            for percent in range(1, 84)
+        ]
+
+    runs = [{"seed": 42}, {"seed": 43}]
+    found = {"variants": {"cpu200": {"curves": {"FGD": curve(1), "default": curve(0.5)}, "runs": runs}}}
+    result, stored, drawn = tmp_path / "result.json", tmp_path / "benchmarks.json", tmp_path / "plot.svg"
+    result.write_text(json.dumps(found))
+    before = (ROOT / "docs" / "benchmarks.json").read_text()
+    stored.write_text(before)
+    report.main([str(result), "cpu200", str(stored)])
+    plot = json.loads(stored.read_text())["gpu_fleet"]
+    assert plot["title"] == "Placing the trace openb, variant cpu200: mean of 2 seeds"
+    assert plot["series"] == ["FGD", "Fluence"]
+    assert plot["panels"][0] == {"title": "GPUs allocated, %", "rows": [[80, 80, 40], [82, 82, 41]]}
+    assert plot["panels"][2]["rows"][1] == [82, 81, 81]
+    assert stored.read_text().startswith(before.split('"gpu_fleet"')[0].rstrip(" \n,{}"))
+    report.main([str(result), "cpu200", str(drawn)])
+    parts = [one.get("d") for one in ElementTree.parse(drawn).findall(".//{*}path")]
+    assert len(parts) == 2 + 3 * 3  # the legend; in each panel an axis and two lines
+    assert parts[3:5] == ["M34.0 22.1L226.0 14.0", "M34.0 184.0L226.0 180.0"]  # from 80 to 82, and from 40 to 41
 
 
 def test_the_command_names_the_missing_folder_and_unknown_variants(
