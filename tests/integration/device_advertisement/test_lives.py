@@ -184,7 +184,7 @@ async def test_a_refusal_is_logged_and_retried_with_growing_delays(
         assert 'registrations_total{result="refused",type="qpu"}' in it.shown()
         kubelet.refusal = None
         await until(lambda: it.ready("qpu"), "watched")
-    logged = [record.message for record in caplog.records if "refused" in record.message]
+    logged = [record.message for record in caplog.records if "rejected" in record.message]
     assert logged == [
         "fluxion.flux-framework.org/qpu: the kubelet rejected the registration: the ResourceName is invalid"
     ]

@@ -718,7 +718,7 @@ def test_no_value_of_a_user_can_add_options_to_the_configuration_line(
         (kube(partitions="x=1"), "not a valid partition name"),
         (kube(topology="default:s1 State=DOWN"), "not a valid topology of Slurm"),
         (kube(topology="default"), "not a valid topology of Slurm"),
-        (kube(cpu="500m"), "0 whole CPUs"),
+        (kube(cpu="500m"), "0 whole allocatable CPUs"),
         (kube(memory="many"), r"status\.allocatable\[memory\]"),
         (kube(nvidia_com_gpu="5000"), "the limit is 4096"),
     ],
