@@ -330,7 +330,7 @@ class EmbeddedMatcher(BaseMatcher):
 
     @locked
     def remove_subgraph(self, path: str) -> None:
-        """Removes a vertex and all below it. Jobs keep what they hold elsewhere."""
+        """Removes a vertex and everything below it. Jobs keep what they hold elsewhere."""
         vertex = self._removable(path)
         gone = set(self._engine.subtree(vertex))
         for job in self._table.jobs.values():

@@ -263,7 +263,7 @@ class BaseMatcher(ABC):
 
     @abstractmethod
     def remove_subgraph(self, path: str) -> None:
-        """Removes a vertex and all below it."""
+        """Removes a vertex and everything below it."""
 
     def _removable(self, path: Any) -> int:
         vertex = self._vertex(path)

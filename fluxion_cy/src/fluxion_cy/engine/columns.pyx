@@ -129,7 +129,7 @@ cdef class Columns:
         self._children_by_name = index
 
     def subtree(self, int32_t v):
-        """Vertex `v` and all below it, parents first."""
+        """Vertex `v` and everything below it, parents first."""
         cdef list out = [v]
         cdef Py_ssize_t at = 0
         cdef size_t k

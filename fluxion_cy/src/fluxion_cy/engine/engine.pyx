@@ -248,7 +248,7 @@ cdef class Engine(Traverser):
 
         Returns tuples (vertex, slots that candidates allow or -1, the rank on which they allow them, meets the
         constraint, up, untouched, amounts, free amounts, parts, free parts, whether parts are an upper bound only). The
-        flags hold for the vertex and all above it; nothing holds anything of an untouched one. -1: no cap, or slots
+        flags hold for the vertex and everything above it; nothing holds anything of an untouched one. -1: no cap, or slots
         below may count on other ranks, too. A part is as much of a type as `needs` says: of one pool, or of whole
         vertices.
         """
@@ -330,7 +330,7 @@ cdef class Engine(Traverser):
         return True
 
     cdef bint chosen_to_root(self, int32_t v) noexcept nogil:
-        """Whether `v` and all above it are candidates."""
+        """Whether `v` and everything above it are candidates."""
         while v >= 0:
             if self.V[v].rank >= 0 and not self.candidates.empty():
                 if self.V[v].rank >= <int32_t> self.candidates.size() or self.candidates[self.V[v].rank] <= 0:
@@ -339,7 +339,7 @@ cdef class Engine(Traverser):
         return True
 
     cdef bint fit_to_root(self, int32_t v) noexcept nogil:
-        """Whether `v` and all above it meet the constraint, where it applies."""
+        """Whether `v` and everything above it meet the constraint, where it applies."""
         cdef int32_t kind
         while self.constrained and v >= 0:
             kind = self.V[v].type

@@ -513,7 +513,7 @@ cdef class Store(Columns):
                 self.path_index.pop(own["containment"], None)
 
     def remove(self, int32_t v):
-        """Removes `v` and all below it from the graph. Returns the removed vertices."""
+        """Removes `v` and everything below it from the graph. Returns the removed vertices."""
         cdef size_t k
         cdef int32_t u, parent = self.V[v].parent
         cdef vector[int32_t] rest

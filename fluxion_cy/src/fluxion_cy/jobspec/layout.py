@@ -99,7 +99,7 @@ class _Needs:
         return need
 
     def add(self, need: list[int], resource: Resource) -> None:
-        """Adds the request itself and all below it."""
+        """Adds the request itself and everything below it."""
         column = self._columns.get(resource.type)
         if column is not None:
             need[column] = min(_CLAMP, need[column] + resource.low)

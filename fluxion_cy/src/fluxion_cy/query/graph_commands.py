@@ -36,7 +36,7 @@ def attach(session: Session, words: list[str]) -> Answer:
 
 
 def remove(session: Session, words: list[str]) -> Answer:
-    """Removes a vertex and all below it: PATH [true], or the topmost vertices of ranks: IDSET false."""
+    """Removes a vertex and everything below it: PATH [true], or the topmost vertices of ranks: IDSET false."""
     kind = words[1] if len(words) > 1 else "true"
     if kind not in ("true", "false"):
         raise Malformed(f"{kind[:40]!r}: expected true for a path, false for an idset of ranks")

@@ -165,7 +165,7 @@ class Context:
         self._call("add_subgraph", graph)
 
     def remove_subgraph(self, path: bytes) -> None:
-        """Removes a vertex and all below it."""
+        """Removes a vertex and everything below it."""
         self._call("remove_subgraph", path)
 
     def set_status(self, path: bytes, up: bool) -> None:

@@ -211,7 +211,7 @@ def ranks_to_free(rset: ResourceSet, touched: set[int], engine: Engine) -> str |
 
     The library frees whole ranks of a job correctly. For single vertices, or a rank where the job holds nothing, it
     miscounts or stops halfway. So an R of vertices must name everything that the job holds on a rank. `touched`: the
-    vertices that the job holds, and all above them.
+    vertices that the job holds, and everything above them.
     """
     ranks = {engine.rank_of(vertex) for vertex in touched}
     if rset.graph is None:

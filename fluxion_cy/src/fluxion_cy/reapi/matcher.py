@@ -332,7 +332,7 @@ class LibraryMatcher(BaseMatcher):
 
     @locked
     def remove_subgraph(self, path: str) -> None:
-        """Removes a vertex and all below it."""
+        """Removes a vertex and everything below it."""
         text = self._path(path)
         vertex = self._removable(path)
         limits.check_removal(self._engine, path, vertex)

@@ -152,7 +152,7 @@ class ClusterGraph:
         return self.builder[self.vertex_path(path)]
 
     def subgraph(self, path: str) -> dict[str, Any]:
-        """Return the JGF that adds to a loaded graph the vertex at a path without levels, and all below it."""
+        """Return the JGF that adds to a loaded graph the vertex at a path without levels, and everything below it."""
         return self.builder.subgraph(self.vertex_path(path))
 
     def at_rank(self, rank: int) -> str | VirtualNode:
@@ -215,7 +215,7 @@ class ClusterGraph:
         return vertex
 
     def remove_host(self, name: str) -> str:
-        """Remove a host, all below it, and the levels that become empty.
+        """Remove a host, everything below it, and the levels that become empty.
 
         Return the path of the vertex to remove from a loaded graph.
         """
@@ -232,7 +232,7 @@ class ClusterGraph:
         return gone
 
     def remove_tree(self, path: str) -> str:
-        """Remove the vertex at a path without levels, and all below it.
+        """Remove the vertex at a path without levels, and everything below it.
 
         Return the path of the vertex to remove from a loaded graph.
         """

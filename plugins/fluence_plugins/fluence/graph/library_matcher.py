@@ -206,7 +206,7 @@ class LibraryMatcher(Matcher):
         self.close()
 
     def remove_subgraph(self, path: str) -> None:
-        """Remove a vertex and all below it."""
+        """Remove a vertex and everything below it."""
         super().remove_subgraph(path)
         self.close()
 

@@ -159,7 +159,9 @@ def _device_jobspecs(graph: ClusterGraph, asked: _DeviceRequest) -> tuple[Jobspe
                 f"{number} {asked.type}{asked} cannot be divided equally among the parents of the {most} in one "
                 "resource tree; request a different number"
             )
-        raise NoMatchingDeviceError(f"no resource tree has {number} {asked.type}{asked}, at most {most}; request fewer")
+        raise NoMatchingDeviceError(
+            f"no resource tree has more than {most} {asked.type}{asked}, and the pod requests {number}; request fewer"
+        )
     return jobspecs
 
 

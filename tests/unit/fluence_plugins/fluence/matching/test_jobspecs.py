@@ -223,5 +223,5 @@ def test_several_pods_do_not_ask_for_shared_devices_at_once():
 
 
 def test_more_devices_than_a_tree_has_are_refused_however_many_places_these_have():
-    with pytest.raises(NoMatchingDeviceError, match="no resource tree has 3 qpu, at most 2"):
+    with pytest.raises(NoMatchingDeviceError, match="no resource tree has more than 2 qpu, and the pod requests 3"):
         device_jobspecs(graph_of(SHARED), "qpu", 3)
