@@ -102,7 +102,7 @@ def test_several_pods_can_share_one_match_with_a_slot_each(quantum: ClusterGraph
 
 def test_more_devices_than_one_tree_has_are_never_asked_for(quantum: ClusterGraph):
     for device_type, count in [("qdevice", 2), ("qpu", 3), ("qubit", 161), ("qubit", 10**12)]:
-        with pytest.raises(NoMatchingDeviceError, match=f"no resource tree has {count} {device_type}, at most"):
+        with pytest.raises(NoMatchingDeviceError, match=f"{device_type}, and the pod requests {count}; request fewer"):
             device_jobspecs(quantum, device_type, count)
 
 
