@@ -63,9 +63,13 @@ class Board:
         self.evaluation = evaluation
         self._task = task
         """The task for callbacks. Callbacks answer alike for all tasks of the class, except those with scope ANY."""
+        self._static = [one for one in evaluation.filters if one.scope is Scope.STATIC]
+        self._of_node = [one for one in evaluation.filters if one.scope is Scope.NODE]
         self._subset = subset
         self._naive = naive
         self._shared = shared
+        self._shares_rows = True
+        """Whether `shared` has results for all static filters."""
         self._asks_each_task = ledger.runner.has_any_callbacks
         self._ties = ledger.runner.ties()
         self._rejectors: frozenset[str] = frozenset()
@@ -103,20 +107,27 @@ class Board:
 
     def _build_shared(self, shared: SharedFilters) -> None:
         """Set the masks of static and node-scope filters, from the results of other classes as far as possible."""
-        static = [one for one in self.evaluation.filters if one.scope is Scope.STATIC]
-        of_node = [one for one in self.evaluation.filters if one.scope is Scope.NODE]
-        found, count = shared.after(static)
-        self._static_mask, rest = found.mask, static[count:]
-        if rest and not found.is_empty:
+        found, count = shared.after(self._static)
+        self._static_mask = found.mask
+        if count < len(self._static) and not found.is_empty:
             self.results.add(found)
             self._static_mask = found.mask.copy()
-            self._run_filters(self._table.all_rows(), self._static_mask, Scope.STATIC, rest)
-            self._node_mask, rest = self._static_mask.copy(), of_node
-        else:
-            found, count = shared.after([*static, *of_node])
-            self.results.add(found)  # its chain has the static result
-            self._node_mask, rest = found.mask.copy(), of_node[max(0, count - len(static)) :]
-        self._run_filters(self._table.all_rows(), self._node_mask, Scope.NODE, rest)
+            self._run_filters(self._table.all_rows(), self._static_mask, Scope.STATIC, self._static[count:])
+            self._shares_rows = False  # the results of node-scope filters follow those of all static ones
+        self._node_mask = self._fitting(self._table.all_rows())
+
+    def _fitting(self, view: NodeView) -> BoolColumn:
+        """Which rows of the view pass the static and the node-scope filters."""
+        rows = view.row_numbers
+        if self._shared is None or not self._shares_rows:
+            mask = self._static_mask[rows]
+            self._run_filters(view, mask, Scope.NODE)
+            return mask
+        found, count = self._shared.after([*self._static, *self._of_node])
+        self.results.add(found)  # its chain has the static result
+        mask = found.mask[rows]
+        self._run_filters(view, mask, Scope.NODE, self._of_node[max(0, count - len(self._static)) :])
+        return mask
 
     @property
     def nbytes(self) -> int:
@@ -181,9 +192,7 @@ class Board:
             return
         self._changed()
         view = NodeView(self._table, rows)
-        mask = self._static_mask[rows]
-        self._run_filters(view, mask, Scope.NODE)
-        self._node_mask[rows] = mask
+        mask = self._node_mask[rows] = self._fitting(view)
         if self.evaluation.heap_safe:
             self._refresh_totals(view, mask)
         elif self._is_scored:

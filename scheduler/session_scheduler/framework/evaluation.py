@@ -115,13 +115,12 @@ def evaluation_of(
         if plugin.prepare and isinstance(state, Refusal):
             refusal = refusal or plugin.prepare.refusal(state)
             continue
-        filtering, scoring = plugin.filter, plugin.score
-        if isinstance(state, Prepared):
+        filtering, scoring, required = plugin.filter, plugin.score, None
+        if isinstance(state, Prepared) and plugin.prepare:
             filtering, scoring = _narrowed(filtering, state.filter_scope), _narrowed(scoring, state.score_scope)
-            required = state.required_free
+            if state.required_free is not None:
+                required = plugin.prepare.guarded(_amounts, plugin.prepare, state.required_free)
             state = state.state
-        else:
-            required = None
         if filtering:
             filters.append(_HookFiltering(session, cls, filtering, plugin, state, required))
         if scoring:
@@ -146,7 +145,13 @@ class _HookFiltering:
     __slots__ = ("_call", "_cls", "_hooks", "_required", "_session", "_state", "key", "plugin", "scope")
 
     def __init__(
-        self, session: object, cls: TaskClass, filtering: ScopedCall, hooks: PluginCalls, state: Any, required: Any
+        self,
+        session: object,
+        cls: TaskClass,
+        filtering: ScopedCall,
+        hooks: PluginCalls,
+        state: Any,
+        required: Mapping[str, int] | None,
     ) -> None:
         """`required` is `Prepared.required_free`."""
         self.plugin = hooks.name
@@ -156,7 +161,7 @@ class _HookFiltering:
         self._session = session
         self._cls = cls
         self._state = state
-        self._required = None if required is None else filtering.call.guarded(_amounts, filtering.call, required)
+        self._required = required
         self.key = self._key()
 
     def _key(self) -> Hashable | None:
@@ -214,11 +219,11 @@ class _HookFiltering:
         return call(self._session, self._cls, view, self._state) if call is not None else None
 
 
-def _amounts(call: HookCall, answer: Any) -> dict[str, int]:
+def _amounts(prepare: HookCall, answer: Any) -> dict[str, int]:
     """Check the amounts of a `required_free`."""
     found = dict(answer)
     if not all(isinstance(name, str) and type(amount) is int for name, amount in found.items()):
-        raise call.wrong(f"expected whole numbers by resource as required_free, got {answer!r}")
+        raise prepare.wrong(f"expected whole numbers by resource as required_free, got {answer!r}")
     return found
 
 
@@ -438,7 +443,7 @@ class FilterResult:
         self._table = table
         self._touched = touched
         self._last = last
-        self._seen = len(touched)
+        self._seen, self._usage = len(touched), table.usage_version
         self._refusals: NodeRefusals | None = None
         """None: not asked for yet."""
         self._is_static: bool = last is None or (last[0]._is_static and last[1].scope is Scope.STATIC)
@@ -464,19 +469,21 @@ class FilterResult:
             one = one._last[0] if one._last is not None else None
 
     def catch_up(self) -> None:
-        """Re-evaluate the rows that changed, after the result before did so. Raises PluginError."""
+        """Re-evaluate the rows whose usage has changed, after the result before did so. Raises PluginError."""
         if self._last is None or self._is_static or self._seen == len(self._touched):
             return
         before, filtering = self._last
-        rows = rows_since(self._touched, self._seen)
-        view, passed = NodeView(self._table, rows), before.mask[rows]
-        mask = passed.copy()
-        filtering.run(view, mask, None)
-        if self._refusals is not None:
-            self._refusals.put(rows, _refused(filtering, view, passed & ~mask))
-        self.mask[rows] = mask
-        self.is_empty = not self.mask.any()
-        self._seen = len(self._touched)
+        seen, usage = len(self._touched), self._table.usage_version
+        rows = self._table.used_since(self._usage, rows_since(self._touched, self._seen))
+        if len(rows):
+            view, passed = NodeView(self._table, rows), before.mask[rows]
+            mask = passed.copy()
+            filtering.run(view, mask, None)
+            if self._refusals is not None:
+                self._refusals.put(rows, _refused(filtering, view, passed & ~mask))
+            self.mask[rows] = mask
+            self.is_empty = not self.mask.any()
+        self._seen, self._usage = seen, usage
 
     def refusals(self) -> list[NodeRefusals]:
         """Return the refusals of each of the filters. Raises PluginError."""

@@ -129,6 +129,7 @@ class NodeTable:
         self._allocatable = np.zeros((8, capacity), np.int64)
         self._used = np.zeros((8, capacity), np.int64)
         self._nonzero = np.zeros((2, capacity), np.int64)
+        self._usage_versions = np.zeros(capacity, np.int64)
         self._valid = np.zeros(capacity, np.bool_)
         self._unschedulable = np.zeros(capacity, np.bool_)
         self._tie = np.zeros(capacity, np.int64)
@@ -250,6 +251,7 @@ class NodeTable:
         self._allocatable = _more(self._allocatable, axis=1, to=capacity)
         self._used = _more(self._used, axis=1, to=capacity)
         self._nonzero = _more(self._nonzero, axis=1, to=capacity)
+        self._usage_versions = _more(self._usage_versions, axis=0, to=capacity)
         self._valid = _more(self._valid, axis=0, to=capacity)
         self._unschedulable = _more(self._unschedulable, axis=0, to=capacity)
         self._tie = _more(self._tie, axis=0, to=capacity)
@@ -263,7 +265,7 @@ class NodeTable:
 
     def add_usage(self, row: int, cls: TaskClass, sign: int) -> None:
         """Add one task of the class to a row (`sign` 1), or remove it (-1)."""
-        self.usage_version += 1
+        self._use(row)
         used = self._used
         for number, amount in cls.usage:
             used[number, row] += sign * amount
@@ -275,8 +277,19 @@ class NodeTable:
 
     def add_counts(self, row: int, counts: Mapping[Hashable, int], sign: int) -> None:
         """Add the counts of one task alone to its row (`sign` 1), or remove them (-1)."""
+        if counts:
+            self._use(row)
         for key, amount in counts.items():
             self.counter(key)[row] += sign * amount
+
+    def _use(self, row: int) -> None:
+        self.usage_version += 1
+        self._usage_versions[row] = self.usage_version
+
+    def used_since(self, version: int, rows: RowIndex) -> RowIndex:
+        """Those of these rows whose usage has changed since that `usage_version`."""
+        found: RowIndex = rows[self._usage_versions[rows] > version]
+        return found
 
     def keep_counters(self, keys: Collection[Hashable]) -> None:
         """Drop every counter that is 0 on all rows, except those with these keys."""
