@@ -27,7 +27,7 @@ class EligibleVictims:
         """The nodes where `on` skipped tasks of lower priority because their binds are in flight."""
         self._runner = session.runner
         self._cache = session.snapshot.cache
-        self._leaves = session.ledger.leaves
+        self._leaves, self._node_at = session.ledger.leaves, session.ledger.node_at
         self._group = group
         self._priority = priority
         self._reclaims = reclaims
@@ -35,9 +35,10 @@ class EligibleVictims:
         self._limited = reclaims or session.runner.limits_preemption
         self._running = session.queues.running if session.queues.active else None
         self._row_of, self._rows = session.table.row_of, session.table.size
+        self._touched, self._known_rows = session.ledger.touched, session.trials.rows_with_victims
         self._queues: frozenset[str] | None = None
-        """The only queues with victims by priority; None for all."""
-        limits = None if reclaims else session.runner.preemptable_queues(group)
+        """The only queues with victims; None for all."""
+        limits = session.runner.queues_with_victims(group, reclaims=reclaims)
         if limits is not None:
             self._queues, plugin = limits
             if self._running is None or self._running.any_below(priority, outside=self._queues):
@@ -71,13 +72,19 @@ class EligibleVictims:
     def rows(self) -> BoolColumn | None:
         """The rows with a running pod of lower priority in a queue with victims; None if that may be any queue.
 
-        Shape [rows of the table].
+        Shape [rows of the table]; read only. After the first time it looks only at rows that have changed.
         """
         if self._queues is None or self._running is None:
             return None
-        found = np.zeros(self._rows, np.bool_)
-        nodes = (node for queue in self._queues for node in self._running.nodes_below(queue, self._priority))
-        found[[row for row in map(self._row_of.get, nodes) if row is not None]] = True
+        key = self._queues, self._priority
+        seen, found = self._known_rows.get(key) or (-1, np.zeros(self._rows, np.bool_))
+        if seen < 0:
+            nodes = (node for queue in self._queues for node in self._running.nodes_below(queue, self._priority))
+            found[[row for row in map(self._row_of.get, nodes) if row is not None]] = True
+        for row in set(self._touched[seen:]) if 0 <= seen < len(self._touched) else ():
+            node = self._node_at(row)
+            found[row] = any(self._running.is_below(queue, node, self._priority) for queue in self._queues)
+        self._known_rows[key] = len(self._touched), found
         return found
 
     def alike(self, victims: Sequence[Task]) -> Hashable | None:

@@ -72,6 +72,8 @@ class Trial:
         self._removal = SimulatedRemoval(session, by_node=self.by_node)
         self._apart: Mapping[str, Hashable] | None = None
         """The nodes that have results of their own because of nominated pods, with a key for them."""
+        self._shared: tuple[int, BoolColumn] | None = None
+        """The rows that have no results of their own, with the number of nodes that do."""
         self._not_reservable: dict[str, str] = {}
         """By node: the last reason why the plugin that places groups cannot reserve the task's share there."""
         self.reason = ""
@@ -215,12 +217,14 @@ class Trial:
         """
         if self._apart is None:
             self._apart = self._session.nominated.partly_expected(self.tasks[0]) if self._session.nominations else {}
-        found = np.ones(self._session.table.size, np.bool_)
-        row_of = self._session.table.row_of
-        for node in (*self._apart, *self._victims.on_nodes_with_binds):
-            if node in row_of:
-                found[row_of[node]] = False
-        return found[rows]
+        apart = len(self._apart) + len(self._victims.on_nodes_with_binds)
+        if self._shared is None or self._shared[0] != apart:
+            found, row_of = np.ones(self._session.table.size, np.bool_), self._session.table.row_of
+            for node in (*self._apart, *self._victims.on_nodes_with_binds):
+                if node in row_of:
+                    found[row_of[node]] = False
+            self._shared = apart, found
+        return self._shared[1][rows]
 
     def alike(self, victims: Sequence[Task]) -> Hashable | None:
         """What decides `objection` to evicting these victims, whatever the node; None if callbacks promise nothing."""

@@ -71,7 +71,8 @@ class Proportion:
             session.add_preemptable(_may_preempt, alike=True, queues=_preempts_in)
             session.add_preempt_validator(reclaiming.exceeded_bound, alike=True)
             session.add_can_reclaim(reclaiming.refusal)
-            session.add_reclaimable(reclaiming.is_reclaimable, alike=reclaiming.alike, together=reclaiming.together)
+            session.add_reclaimable(reclaiming.is_reclaimable, alike=reclaiming.alike, together=reclaiming.together,
+                                    queues=reclaiming.queues)  # fmt: skip
             session.add_reclaim_validator(reclaiming.objection, alike=True)
 
     @hookimpl

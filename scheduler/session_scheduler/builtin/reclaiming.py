@@ -93,6 +93,11 @@ class Reclaiming:
         may_evict = partial(self._may_evict, case)
         return (any if keeps_minimum(victim) else all)(map(may_evict, running))
 
+    def queues(self, group: Group) -> set[str] | None:
+        """The only queues from which the group may reclaim; None if victims may be in any queue."""
+        case = self._case(group)
+        return None if case.anywhere else {queue for (queue, _), answer in case.reclaimable.items() if answer}
+
     def together(self, group: Group, units: Sequence[Sequence[Task]]) -> list[int | None]:
         """For each unit of victims its damage in addition to the others, or None if it may not be one of them."""
         return self._case(group).rules.choose([self._unit_amounts(unit) for unit in units])

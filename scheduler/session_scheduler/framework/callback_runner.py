@@ -182,12 +182,12 @@ class CallbackRunner:
         for task in tasks:
             self.note_rejected(task, plugins)
 
-    def preemptable_queues(self, group: Group) -> tuple[frozenset[str], str] | None:
-        """Return the only queues in which callbacks allow the group to preempt, and the first plugin that limits
-        them; None for all queues.
+    def queues_with_victims(self, group: Group, *, reclaims: bool) -> tuple[frozenset[str], str] | None:
+        """Return the only queues in which callbacks allow the group to preempt, or to reclaim, and the first plugin
+        that limits them; None for all queues.
         """
         found: tuple[frozenset[str], str] | None = None
-        for call in self.registered.preemptable_queues:
+        for call in self.registered.reclaimable_queues if reclaims else self.registered.preemptable_queues:
             answer = call(group)
             if answer is not None:
                 names: frozenset[str] = call.guarded(frozenset, answer)

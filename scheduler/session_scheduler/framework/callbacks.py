@@ -80,6 +80,7 @@ class Registered:
     preempt_validators: list[HookCall] = field(default_factory=list)
     can_reclaim: list[HookCall] = field(default_factory=list)
     reclaimable: list[HookCall] = field(default_factory=list)
+    reclaimable_queues: list[HookCall] = field(default_factory=list)
     reclaims_alike: list[HookCall | None] = field(default_factory=list)
     reclaims_together: list[HookCall] = field(default_factory=list)
     reclaim_validators: list[HookCall] = field(default_factory=list)
@@ -265,8 +266,9 @@ class Callbacks:
         *,
         alike: Callable[[Group], Hashable] | None = None,
         together: Callable[[Group, Sequence[Sequence[Task]]], Sequence[int | None]] | None = None,
+        queues: Callable[[Group], Iterable[str] | None] | None = None,
     ) -> None:
-        """Like `add_preemptable`, for a queue below its share that reclaims from others.
+        """Like `add_preemptable`, also `queues`, for a queue below its share that reclaims from others.
 
         `alike(group)` is a promise: for groups with equal values, `may_end` answers the same for victims of the same
         queue and classes. So does `together` for pods of one class, queue and preemptibility. If the cheapest victims
@@ -275,6 +277,8 @@ class Callbacks:
         addition to the others. The scheduler evicts units of less damage first.
         """
         self.registered.reclaimable.append(self._callback("reclaimable", may_end))
+        if queues is not None:
+            self.registered.reclaimable_queues.append(self._callback("reclaimable queues", queues))
         if together is not None:
             self.registered.reclaims_together.append(self._callback("reclaimable together", together))
         self.registered.reclaims_alike.append(None if alike is None else self._callback("reclaimable alike", alike))

@@ -41,6 +41,8 @@ class TrialCache:
         self._sparing: dict[Hashable, set[str]] = {}
         self.lasting: dict[TaskClass, BoolColumn] = {}
         """By class: the rows that pass the filters that do not depend on pods."""
+        self.rows_with_victims: dict[tuple[frozenset[str], int], tuple[int, BoolColumn]] = {}
+        """By queues and priority: the rows where a pod of these queues has a lower priority, after so many changes."""
         self.units: SingleUnits = {}
         self.preemptible: dict[Group, bool] = {}
         """By group of running pods: whether it may be preempted (`Group.preemptible`)."""

@@ -44,6 +44,10 @@ class RunningPods:
         if self._any_below(queue, priority):
             yield from (node for node, there in self._on[queue].items() if any(one < priority for one in there))
 
+    def is_below(self, queue: str, node: str, priority: int) -> bool:
+        """Whether a task of the queue on the node has a lower priority."""
+        return any(one < priority for one in self._on.get(queue, {}).get(node, ()))
+
     def any_below(self, priority: int, *, outside: Container[str]) -> bool:
         """Whether tasks of queues other than those of `outside` have a lower priority."""
         return any(self._any_below(queue, priority) for queue in self._priorities if queue not in outside)
