@@ -1,7 +1,8 @@
 """The built-in plugins: kube-scheduler's plugins under their own names and in their order, one file each.
 
-Two more are not in kube-scheduler: Proportion, for queues, and GpuSharing. Messages, formulas and the conditions to
-skip a plugin are those of Kubernetes 1.36; the conformance tests compare them with it.
+Three more are not in kube-scheduler: Proportion, for queues, GpuSharing, and GpuFragmentation, which is off by default.
+Messages, formulas and the conditions to skip a plugin are those of Kubernetes 1.36; the conformance tests compare them
+with it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Final
 
 from session_scheduler.builtin.default_preemption import DefaultPreemption
 from session_scheduler.builtin.dynamic_resources import DynamicResources
+from session_scheduler.builtin.gpu_fragmentation import GpuFragmentation
 from session_scheduler.builtin.gpu_sharing import GpuSharing
 from session_scheduler.builtin.image_locality import ImageLocality
 from session_scheduler.builtin.inter_pod_affinity import InterPodAffinity
@@ -53,10 +55,13 @@ _IN_ORDER: Final = (
     PodGroupPodsCount,
     Proportion,
     GpuSharing,
+    GpuFragmentation,
 )
 
 BUILTIN: Final[Mapping[str, type]] = {plugin.name: plugin for plugin in _IN_ORDER}
 """Name → class, in kube-scheduler's default order."""
 
-DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = tuple((plugin.name, plugin.weight) for plugin in _IN_ORDER)
-"""(name, default weight), in the same order."""
+DEFAULT_PLUGINS: Final[tuple[tuple[str, int], ...]] = tuple(
+    (plugin.name, plugin.weight) for plugin in _IN_ORDER if getattr(plugin, "by_default", True)
+)
+"""(name, default weight) of those that are on by default, in the same order."""

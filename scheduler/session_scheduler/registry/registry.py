@@ -201,7 +201,7 @@ class Registry:
 
     def default_plugins(self) -> tuple[str, ...]:
         """The default plugins of a profile: kube-scheduler's in its order, then `fluence`."""
-        return (*self._builtin, PRODUCT)
+        return (*(name for name, cls in self._builtin.items() if getattr(cls, "by_default", True)), PRODUCT)
 
     def enables(self, config: SchedulerConfig, plugin: str) -> bool:
         """Whether a profile enables the plugin."""

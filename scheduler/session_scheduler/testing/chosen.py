@@ -74,7 +74,7 @@ class Chosen:
         listed = [
             self._used.get(name) or (name, builtin(None), None)
             for name, builtin in BUILTIN.items()
-            if name not in self._without
+            if name not in self._without and (name in self._used or getattr(builtin, "by_default", True))
         ]
         added = (entry for name, entry in self._used.items() if name not in BUILTIN)
         return hook_calls([*listed, *added], hook_seconds)

@@ -1,0 +1,59 @@
+"""The losses that GpuFragmentation keeps equal those that it computes from nothing, in random states."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from session_scheduler.builtin.gpu_usability import GPUS, GpuRequest, Losses, Workload
+from session_scheduler.model.gpu_shares import WHOLE
+
+NODES = 4
+REQUESTS = [
+    GpuRequest(1000, 0, 1, 250), GpuRequest(500, 3, 1, 810), GpuRequest(4000, 5, 1, WHOLE), GpuRequest(0, 0, 3, WHOLE),
+    GpuRequest(100, 1, 2, 300), GpuRequest(200, 2, 1, 0, 700),
+]  # fmt: skip
+PLACED = [*REQUESTS, GpuRequest(1500, 4)]
+MEMORIES = [0, 2000]
+GROUPS = np.array([0, 1, 1, 0])
+
+STATES = st.tuples(
+    st.integers(0, 12_000), st.integers(0, 20), st.integers(0, 1), st.integers(0, 1),
+    st.lists(st.sampled_from([0, 190, 300, 500, WHOLE]), min_size=4, max_size=4).map(sorted),
+).map(lambda found: [*found[:4], *found[4]])  # fmt: skip
+STEPS = st.lists(st.tuples(st.integers(0, NODES - 1), STATES, st.integers(0, len(PLACED) - 1)), min_size=1, max_size=12)
+
+
+def losses(workload: Workload) -> Losses:
+    weights = np.arange(1.0, 1 + len(MEMORIES) * len(REQUESTS)).reshape(len(MEMORIES), -1) / 7
+    return Losses(workload, weights, GROUPS, GPUS + 4)
+
+
+@given(STEPS, st.booleans())
+def test_kept_losses_equal_computed_ones(steps: list[tuple[int, list[int], int]], mixed: bool) -> None:
+    workload = Workload(REQUESTS, MEMORIES, mixed=mixed)
+    kept = losses(workload)
+    states = np.zeros((NODES, GPUS + 4), np.int64)
+    rows, every = np.arange(NODES), np.ones(NODES, np.bool_)
+    for row, state, request in steps:
+        states[row] = state
+        some = np.array([row])
+        kept.of(PLACED[(request + 1) % len(PLACED)], some, states[some], every[some])
+        found = kept.of(PLACED[request], rows, states, every)
+        assert found.tolist() == losses(workload).of(PLACED[request], rows, states, every).tolist()
+
+
+@given(STATES)
+def test_a_request_can_use_at_most_the_free_gpus_and_some_of_them_only_if_a_pod_fits(state: Any) -> None:
+    workload = Workload(REQUESTS, MEMORIES, mixed=True)
+    (usable,) = workload.usable(np.array([state], np.int64), np.array([1])).tolist()
+    gpus = state[GPUS:]
+    for request, amount in zip(REQUESTS, usable, strict=True):
+        fits = sum(free >= request.size(MEMORIES[1]) for free in gpus) >= request.count
+        allowed = state[2] if request.thousandths == WHOLE else state[3]
+        fits = fits and bool(allowed) and state[0] >= request.cpu and state[1] >= request.memory
+        assert 0 <= amount <= sum(gpus)
+        assert (amount > 0) is fits

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from session_scheduler.builtin.gpu_usability import GpuRequest, Workload, weights_of
+from session_scheduler.model.gpu_shares import GPU_COUNT, GPU_FRACTION, GPU_MEMORY, WHOLE
+from session_scheduler.model.objects import Pod
+from session_scheduler.testing.builders import gang, pod
+from session_scheduler.testing.evaluations import check_evaluations
+from session_scheduler.testing.fake_cluster import FakeCluster
+
+NVIDIA = "nvidia.com/gpu"
+PRODUCT = "nvidia.com/gpu.product"
+HALF, ONE, PAIR = GpuRequest(1000, 0, 1, 500), GpuRequest(4000, 0, 1, WHOLE), GpuRequest(2000, 8, 2, WHOLE)
+GROUP = np.zeros(1, np.int64)
+
+
+def fleet(**options: Any) -> FakeCluster:
+    return FakeCluster(**options).use("GpuFragmentation", weight=100)
+
+
+def node(cluster: FakeCluster, name: str, gpus: int = 0, cpu: str = "16", product: str = "", memory: int = 0) -> None:
+    labels = ({PRODUCT: product} if product else {}) | ({f"{NVIDIA}.memory": str(memory)} if memory else {})
+    cluster.node(name, cpu=cpu, offers={NVIDIA: gpus} if gpus else {}, labels=labels)
+
+
+def part(name: str, fraction: str, **options: Any) -> Pod:
+    return pod(name, annotations={GPU_FRACTION: fraction}, **options)
+
+
+def whole(name: str, count: int = 1, cpu: str = "1", **options: Any) -> Pod:
+    return pod(name, requests={NVIDIA: count, "cpu": cpu}, **options)
+
+
+def state(cpu: int, *gpus: int, memory: int = 100, takes: tuple[int, int] = (1, 1)) -> Any:
+    return np.array([[cpu, memory, *takes, *sorted(gpus)]], np.int64)
+
+
+def usable(states: Any, *, mixed: bool = True) -> list[float]:
+    return Workload([HALF, ONE, PAIR], [0], mixed=mixed).usable(states, GROUP)[0].tolist()
+
+
+# ------------------------------------------------------------------ the measure
+
+
+def test_a_request_can_use_the_free_parts_of_the_gpus_that_it_fits_on() -> None:
+    assert usable(state(16_000, 300, 700, 1000, 1000)) == [2700, 2000, 2000]
+    assert usable(state(16_000, 300, 700, 1000)) == [1700, 1000, 0]
+    assert usable(state(16_000, 300, 400)) == [0, 0, 0]
+
+
+def test_cpu_and_memory_limit_what_a_request_can_use_to_their_fraction() -> None:
+    assert usable(state(6_000, 700, 1000, 1000, 1000)) == pytest.approx([3700 * 6 / 7, 1500, 3000])
+    assert usable(state(16_000, 1000, 1000, 1000, 1000, memory=12)) == [4000, 4000, 3000]
+    assert usable(state(3_000, 1000, 1000)) == pytest.approx([1500, 0, 2000])
+    assert usable(state(999, 1000, 1000)) == [0, 0, 0]
+
+
+def test_without_reservation_pods_whole_and_shared_gpus_exclude_each_other() -> None:
+    assert usable(state(16_000, 1000, takes=(1, 0))) == [0, 1000, 0]
+    assert usable(state(16_000, 1000, takes=(0, 1))) == [1000, 0, 0]
+    separate = Workload([HALF, ONE], [0], mixed=False)
+    shared = separate.after(state(16_000, 1000, 1000), GROUP, HALF)
+    assert shared.tolist() == [[15_000, 100, 0, 1, 500, 1000]]
+    assert separate.after(state(16_000, 1000, 1000), GROUP, ONE).tolist() == [[12_000, 100, 1, 0, 0, 1000]]
+
+
+def test_a_share_is_placed_on_the_fullest_gpus_that_fit() -> None:
+    workload = Workload([HALF], [0], mixed=True)
+    two = GpuRequest(0, 0, 2, 300)
+    assert workload.after(state(10, 200, 400, 600, 1000), GROUP, two).tolist() == [[10, 100, 1, 1, 200, 100, 300, 1000]]
+
+
+def test_a_share_by_memory_depends_on_the_memory_of_the_nodes_gpus() -> None:
+    memories = [0, 1000, 3000]
+    workload = Workload([GpuRequest(0, 0, 1, 0, 1500)], memories, mixed=True)
+    states = np.repeat(state(0, 400, 500, 1000), 3, axis=0)
+    assert workload.usable(states, np.arange(3)).tolist() == [[0], [0], [1500]]
+
+
+def test_scarce_requests_weigh_more_and_only_where_their_nodes_are() -> None:
+    usable = np.array([[1000.0, 0.0], [3000.0, 0.0]])
+    accepted = np.array([[True, True], [True, False]])
+    amounts, groups = np.array([500, 1000]), np.array([0, 1])
+    weights = weights_of({(0, 0): 4, (0, 1): 3, (1, 0): 9}, amounts, usable, accepted, groups)
+    common, scarce = 4 / (4 * 500 + 4000), 3 / (3 * 500 + 1000)
+    assert weights.tolist() == [[1.0, 0.0], [pytest.approx(common / (common + scarce)), 0.0]]
+    assert weights_of({(1, 0): 9}, amounts, usable, accepted, groups).tolist() == [[0, 0], [0, 0]]
+
+
+# ------------------------------------------------------------------ decisions
+
+
+def first_pod(clusters: tuple[FakeCluster, FakeCluster], *later: Pod, first: Pod) -> list[str | None]:
+    """Where `first` runs, with and without the plugin, if it is placed before the others. One node, `share`, shares."""
+    found = []
+    for cluster in clusters:
+        node(cluster, "share", 1, cpu="1")
+        cluster.add(part("sharer", "0.5", node_selector={"kubernetes.io/hostname": "share"}), *later, first)
+        cluster.run()
+        found.append(cluster.placements()[f"default/{first.metadata.name}"])
+    return found
+
+
+def test_a_pod_with_one_gpu_leaves_complete_nodes_to_pods_with_several() -> None:
+    clusters = (fleet(), FakeCluster())
+    for cluster in clusters:
+        for name in ("a", "b"):
+            node(cluster, name, 4, cpu="32")
+        node(cluster, "odd", 1, cpu="8")
+    fours = [whole(f"four-{index}", 4) for index in range(2)]
+    assert first_pod(clusters, *fours, first=whole("one", priority=9)) in (["odd", "a"], ["odd", "b"])
+    clusters[0].assert_all_bound()
+
+
+def test_a_pod_without_gpus_leaves_cpu_to_gpus() -> None:
+    clusters = (fleet(), FakeCluster())
+    for cluster in clusters:
+        node(cluster, "tight", 4, cpu="16")
+        node(cluster, "wide", 1, cpu="12")
+    ones = [whole(f"one-{index}", cpu="4") for index in range(5)]
+    web = pod("web", requests={"cpu": "4"}, priority=9)
+    assert first_pod(clusters, *ones, first=web) == ["wide", "tight"]
+    clusters[0].assert_all_bound()
+
+
+def test_a_pod_for_any_model_leaves_the_model_that_others_need() -> None:
+    clusters = (fleet(), FakeCluster())
+    for cluster in clusters:
+        node(cluster, "rare", 1, cpu="32", product="T4")
+        for index in range(2):
+            node(cluster, f"common-{index}", 1, product="G2")
+    only = part("only", "0.6", node_selector={PRODUCT: "T4"})
+    anywhere, without = first_pod(clusters, only, first=part("any", "0.6", requests={"cpu": "4"}, priority=9))
+    assert (anywhere or "").startswith("common")
+    assert without == "rare"
+    clusters[0].assert_all_bound()
+
+
+def test_scores_are_kube_schedulers_until_a_pod_shares_a_gpu() -> None:
+    found = []
+    for cluster in (fleet(), FakeCluster()):
+        node(cluster, "a", 4)
+        node(cluster, "b", 1)
+        cluster.add(*(whole(f"p{index}") for index in range(3)), pod("web"))
+        cluster.run()
+        found.append(cluster.placements())
+    assert found[0] == found[1]
+
+
+MIXED = [
+    part("s0", "0.5"), part("s1", "0.3"), whole("w0"), whole("w1", 2), part("s2", "0.8"),
+    pod("web", requests={"cpu": "6"}), pod("mib", annotations={GPU_MEMORY: "600"}),
+    pod("pair", annotations={GPU_FRACTION: "0.4", GPU_COUNT: "2"}),
+    part("only", "0.25", node_selector={PRODUCT: "T4"}), whole("w2", cpu="5"), part("s3", "0.5"), part("s4", "0.7"),
+]  # fmt: skip
+
+
+def build(cluster: FakeCluster) -> FakeCluster:
+    for index in range(3):
+        node(cluster, f"g{index}", 4, cpu="12", product="G2")
+        node(cluster, f"t{index}", 2, cpu="24", product="T4", memory=1000)
+        node(cluster, f"plain{index}", cpu="4")
+    return cluster
+
+
+def test_each_evaluation_makes_the_same_decisions() -> None:
+    def scenario(cluster: FakeCluster) -> None:
+        cluster.use("GpuFragmentation", weight=100)
+        build(cluster).add(*MIXED, *gang("ring", 3, requests={NVIDIA: 1, "cpu": "2"}))
+        cluster.run()
+
+    check_evaluations(scenario)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_equal_input_gives_equal_decisions(restarts: bool) -> None:
+    found = []
+    for _ in range(2):
+        cluster = build(fleet())
+        for one in MIXED:
+            cluster.add(one)
+            cluster.run()
+            if restarts:
+                cluster.restart()
+        found.append(cluster.placements())
+    assert found[0] == found[1]
