@@ -115,8 +115,9 @@ def test_plugins_come_in_the_order_of_the_configuration_with_its_weights():
     assert [(plugin.name, plugin.weight) for plugin in plugins] == [("NodeResourcesFit", 5), ("NodeName", None)]
 
 
-def test_the_default_list_is_the_built_in_plugins_and_the_product_s_own():
-    assert Registry(BUILTIN).default_plugins() == (*BUILTIN, "fluence")
+def test_the_default_list_is_the_built_in_plugins_without_optional_ones_and_the_product_s_own():
+    assert [*BUILTIN][-1] == "GpuFragmentation"
+    assert Registry(BUILTIN).default_plugins() == (*[*BUILTIN][:-1], "fluence")
 
 
 @pytest.mark.parametrize("name", list(BUILTIN))
