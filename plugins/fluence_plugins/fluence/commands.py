@@ -1,10 +1,10 @@
 """The plugin's part of the command `fluence`: the option `--resources`, the commands `graph` and `backend`."""
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from msgspec.structs import replace
 
 from session_scheduler.errors import InputError
 from session_scheduler.sdk.command_options import Context, Kubeconfig

@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Collection, Container, Hashable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from fluence_plugins.fluence.arguments import MATCH_POLICY_ENV, FluenceArguments
 from fluence_plugins.fluence.graph.cluster_graph import HostResources

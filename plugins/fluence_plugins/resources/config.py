@@ -8,8 +8,10 @@ cluster is known only when the graph is built.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
+
+import msgspec
+from msgspec.structs import replace
 
 from fluence_plugins.resources import documents, names
 from fluence_plugins.resources.errors import NamingError, ResourcesError, listed
@@ -42,8 +44,7 @@ _FIELDS = {"type", "name", "parent", "count", "sharing", "status", "attributes",
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,252}")
 
 
-@dataclass(frozen=True, slots=True)
-class VirtualResource:
+class VirtualResource(msgspec.Struct, frozen=True):
     """An entry of the file: `count` equal vertices with the same attributes and children.
 
     `attributes` are resolved: they include references and inherited attributes, and no cleared ones. `parent` matters
@@ -56,7 +57,7 @@ class VirtualResource:
     name: str | None = None
     parent: str = CLUSTER
     count: int = 1
-    attributes: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = msgspec.field(default_factory=dict)
     children: tuple["VirtualResource", ...] = ()
     down: bool = False
     sharing: int = 1
@@ -76,8 +77,7 @@ class VirtualResource:
         return _vertices(self.count, self.sharing, sum(child.size() for child in self.children))
 
 
-@dataclass(frozen=True, slots=True)
-class ResourcesConfig:
+class ResourcesConfig(msgspec.Struct, frozen=True):
     """A loaded resources file. An empty one describes a cluster without virtual resources."""
 
     resources: tuple[VirtualResource, ...] = ()
@@ -133,8 +133,7 @@ def env_contract(config: ResourcesConfig) -> dict[str, str]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     """A resource as written: its own attributes, with None for those that it clears."""
 
     path: str
@@ -167,11 +166,10 @@ class _Entry:
         return _vertices(self.count, self.sharing, sum(child.size() for child in self.children))
 
 
-@dataclass(frozen=True, slots=True)
-class _Attributes:
+class _Attributes(msgspec.Struct, frozen=True):
     """Resolved attributes, and their size in bytes as annotations."""
 
-    values: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, str] = msgspec.field(default_factory=dict)
     size: int = 0
 
 

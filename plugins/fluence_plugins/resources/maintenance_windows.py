@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
+
+import msgspec
 
 from fluence_plugins.resources.errors import listed
 from session_scheduler.errors import plain, shown
@@ -33,8 +34,7 @@ Fail = Callable[[str, str], NoReturn]
 """Raises the error for a field (its path) and its problem."""
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(msgspec.Struct, frozen=True):
     """A window; times in seconds since 1970."""
 
     start: float
@@ -113,8 +113,7 @@ def _time(path: str, value: Any, fail: Fail) -> float:
     return found.timestamp()
 
 
-@dataclass(frozen=True, slots=True)
-class Backends:
+class Backends(msgspec.Struct, frozen=True):
     """The names of a file's backends: literal ones (`named`), and names or types before a number (`numbered`)."""
 
     named: Collection[str]
@@ -132,8 +131,7 @@ class Backends:
         return listed({*self.named, *(f"{name}0" for name in self.numbered)})
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(msgspec.Struct, frozen=True):
     """The nodes and backends that are closed during a period, with the window of each."""
 
     nodes: Mapping[str, Window]

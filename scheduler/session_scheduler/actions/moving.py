@@ -8,11 +8,11 @@ on another node now. The session shows the state after all moves so far, and eve
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Final, Self
 
+import msgspec
 import numpy as np
 
 from session_scheduler.actions.node_sets import NotFitting, node_sets
@@ -33,8 +33,7 @@ _NO_USE: Final = 2**62
 _MORE_THAN_ANY: Final = 2**50
 
 
-@dataclass(frozen=True, slots=True)
-class _Seat:
+class _Seat(msgspec.Struct, frozen=True):
     """A row for a task, and the new rows of the pods that move away for it."""
 
     row: int

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from session_scheduler.actions.request import PlacementRequest
@@ -29,8 +29,7 @@ GENERATOR = TOPOLOGY_PLACEMENT
 _HIGHEST, _HIGHEST_RAW = 100, 2**55
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NodeSet:
+class NodeSet(msgspec.Struct, frozen=True, eq=False):
     """One set of nodes to place the whole group on."""
 
     mask: BoolColumn
@@ -138,8 +137,7 @@ def _undetermined(why: str) -> NotFitting:
 # ------------------------------------------------------------------ ranking
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(msgspec.Struct, frozen=True):
     """A set that fits the group: the tasks that fit there, and their summed scores."""
 
     nodes: NodeSet

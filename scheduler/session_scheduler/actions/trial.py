@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from session_scheduler.actions.eligible import EligibleVictims
 from session_scheduler.actions.node_sets import NotFitting, node_sets

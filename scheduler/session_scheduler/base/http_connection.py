@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, cast
 
+import msgspec
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 _HEAD_BYTES: Final = 64 << 10
@@ -35,8 +35,7 @@ class TooLongError(BadResponseError):
     """The response's body exceeds the caller's limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     """A server. Connections with equal endpoints are interchangeable."""
 
     host: str
@@ -46,8 +45,7 @@ class Endpoint:
     """The name in the certificate, if it differs from the host."""
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(msgspec.Struct, frozen=True):
     """A whole response."""
 
     status: int

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from session_scheduler.binding.plan_store import PlanStore, PlanSwap, touch
 from session_scheduler.cluster.errors import (
@@ -63,8 +63,7 @@ _REJECTED = (NotFound, Invalid, Forbidden, TooManyRequests, NotLeading)
 """Final responses: this request did not bind the pod. A conflict may be with our own earlier request."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Request:
+class Request(msgspec.Struct, frozen=True, eq=False):
     """A pod to bind, as it was at the time of the decision."""
 
     task: Task
@@ -77,12 +76,11 @@ class Request:
     attempt: str = ""
 
 
-@dataclass(slots=True)
-class BindResult:
+class BindResult(msgspec.Struct):
     """The result of a decision: the tasks that are not known to be bound, and the duration of each stage."""
 
-    failures: list[Failure] = field(default_factory=list)
-    seconds: dict[Stage, float] = field(default_factory=dict)
+    failures: list[Failure] = msgspec.field(default_factory=list)
+    seconds: dict[Stage, float] = msgspec.field(default_factory=dict)
 
 
 class _Timed:

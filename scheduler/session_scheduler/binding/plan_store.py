@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -48,8 +47,7 @@ _KEY, _GROUP, _API = "pods", "podGroup", "apiVersion"
 """Keys of a plan's ConfigMap: the packed pods, and the PodGroup as namespace/name with the version of its API."""
 
 
-@dataclass(slots=True)
-class PlanSwap:
+class PlanSwap(msgspec.Struct):
     """The replacement of a PodGroup's plan by the plan of a start in flight."""
 
     pod_group: PodGroup
@@ -57,11 +55,11 @@ class PlanSwap:
     """The PodGroup's current plan."""
     resumed: bool = False
     """Whether to resume `previous` instead of replacing it."""
-    bound: Mapping[str, PlannedPod] = field(default_factory=dict)
+    bound: Mapping[str, PlannedPod] = msgspec.field(default_factory=dict)
     """By uid: the members of this start that are bound."""
     others: Sequence[Pod] = ()
     """The pods of `previous` that are neither bound nor in this start."""
-    attempt: str = field(default_factory=new_attempt)
+    attempt: str = msgspec.field(default_factory=new_attempt)
     written: PodGroup | None = None
     """The PodGroup with the written plan."""
     error: ClusterError | None = None

@@ -6,11 +6,11 @@ VolumeBinding keeps them, so that it gives no volume to two claims.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class PodVolumes:
+class PodVolumes(msgspec.Struct, frozen=True):
     """The decision for one pod on its node: existing volumes for claims, and claims to provision."""
 
     node: str

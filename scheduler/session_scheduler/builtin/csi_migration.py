@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from session_scheduler.model.meta import LabelSelectorRequirement, NodeSelector, NodeSelectorTerm
 from session_scheduler.model.storage import PersistentVolume
@@ -22,8 +23,7 @@ _UNKNOWN = "UNSPECIFIED"
 _GCE_ZONE_PARTS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Driver:
+class Driver(msgspec.Struct, frozen=True):
     """A CSI driver, and the in-tree plugin that it replaces."""
 
     name: str

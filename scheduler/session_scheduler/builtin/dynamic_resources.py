@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 from pydantic import Field
 
@@ -65,19 +65,17 @@ class DynamicResourcesArguments(PluginArguments):
     """
 
 
-@dataclass(slots=True)
-class _State:
+class _State(msgspec.Struct):
     """A class's claims in a session."""
 
     claims: list[ResourceClaim]
     extended: Mapping[str, DeviceClass]
     """The requested extended resources with their device classes."""
-    variants: dict[frozenset[str], ResourceClaimSpec] = field(default_factory=dict)
+    variants: dict[frozenset[str], ResourceClaimSpec] = msgspec.field(default_factory=dict)
     """By the extended resources that a node does not offer itself: the claim that a pod gets for them there."""
 
 
-@dataclass(slots=True)
-class _Verdicts:
+class _Verdicts(msgspec.Struct):
     """The results for the rows of a view."""
 
     fits: BoolColumn
@@ -86,13 +84,12 @@ class _Verdicts:
     """For the rows of the mask that do not fit. If two reasons apply, that devices cannot be allocated."""
 
 
-@dataclass(slots=True)
-class _Opened:
+class _Opened(msgspec.Struct):
     """The state of one session."""
 
     session: Session | None = None
-    states: dict[TaskClass, _State] = field(default_factory=dict)
-    unavailable: dict[TaskClass, dict[str, ResourceClaim]] = field(default_factory=dict)
+    states: dict[TaskClass, _State] = msgspec.field(default_factory=dict)
+    unavailable: dict[TaskClass, dict[str, ResourceClaim]] = msgspec.field(default_factory=dict)
     """The allocated claims that are not usable on some node."""
 
 

@@ -8,8 +8,8 @@ Source: findNodesThatPassExtenders and prioritizeNodes in pkg/scheduler/schedule
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from session_scheduler.cluster.extender_client import MetaVictims
@@ -27,8 +27,7 @@ from session_scheduler.model.objects import Pod
 WAITS = "waiting for responses from the extenders"
 
 
-@dataclass(slots=True, eq=False)
-class _State:
+class _State(msgspec.Struct, eq=False):
     """An answer as columns of all rows."""
 
     answer: Answer | None

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final
 
+import msgspec
 import numpy as np
 from pydantic import Field
 
@@ -42,8 +42,7 @@ class InterPodAffinityArguments(PluginArguments):
     """Ignore the preferred terms of running pods when scoring a pod without preferred terms."""
 
 
-@dataclass(frozen=True, slots=True)
-class AffinityState:
+class AffinityState(msgspec.Struct, frozen=True):
     """The counts for a class."""
 
     affinity: tuple[PodsNear, ...]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from session_scheduler.builtin import volume_hints
@@ -31,8 +31,7 @@ _NOT_PROVISIONED: Final = "?"
 """The prefix of the handle of a volume that does not exist yet."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodAttachments:
+class PodAttachments(msgspec.Struct, frozen=True):
     """The volumes that a pod attaches, or why they are unknown. VolumeBinding reports such a problem earlier."""
 
     volumes: frozenset[Attached] = frozenset()
@@ -41,17 +40,16 @@ class PodAttachments:
     """The claim that does not exist."""
 
 
-@dataclass(slots=True)
-class _Known:
+class _Known(msgspec.Struct):
     """Results cached until the objects or the pods of a node change."""
 
     use: VolumeUse | None = None
     versions: tuple[int, ...] = ()
-    limits: dict[str, dict[str, int]] = field(default_factory=dict)
+    limits: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
     """By node: driver → limit of its volumes."""
-    attachments: dict[str, list[Attached]] = field(default_factory=dict)
+    attachments: dict[str, list[Attached]] = msgspec.field(default_factory=dict)
     """By node: the volumes in VolumeAttachments."""
-    used: dict[str, tuple[int, frozenset[Attached]]] = field(default_factory=dict)
+    used: dict[str, tuple[int, frozenset[Attached]]] = msgspec.field(default_factory=dict)
     """By node: the version of its volume use, and the volumes of its pods."""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -89,8 +88,7 @@ class _Written(msgspec.Struct, frozen=True, rename="camel"):
     match_label_keys: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Constraint:
+class Constraint(msgspec.Struct, frozen=True):
     """One constraint of the pod or the configuration, with its selector."""
 
     written: _Written | DefaultConstraint
@@ -101,8 +99,7 @@ class Constraint:
         return PodQuery(frozenset((namespace,)), NOTHING if self.selector.empty else self.selector, ending=False)
 
 
-@dataclass(frozen=True, slots=True)
-class HardConstraint:
+class HardConstraint(msgspec.Struct, frozen=True):
     """A DoNotSchedule constraint, with the counts of the matching pods."""
 
     near: PodsNear
@@ -128,8 +125,7 @@ class HardConstraint:
         return allowed
 
 
-@dataclass(frozen=True, slots=True)
-class SpreadState:
+class SpreadState(msgspec.Struct, frozen=True):
     """A class's constraints in a session."""
 
     hard: tuple[HardConstraint, ...]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final
 
+import msgspec
 import numpy as np
 from pydantic import Field
 
@@ -25,8 +25,7 @@ ScoredResources = Annotated[tuple[ResourceWeight, ...], Field(min_length=1)]
 DEFAULT_RESOURCES: Final = (ResourceWeight(name="cpu"), ResourceWeight(name="memory"))
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredResource:
+class ScoredResource(msgspec.Struct, frozen=True):
     """A resource of a score, with its weight and the pod's request."""
 
     name: str

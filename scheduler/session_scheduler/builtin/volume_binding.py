@@ -8,9 +8,9 @@ writes them to the API server before the pod is bound.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 import numpy as np
 from pydantic import Field
 
@@ -44,8 +44,7 @@ class VolumeBindingArguments(PluginArguments):
     """How long a pod waits for its volumes after the scheduler chose its node."""
 
 
-@dataclass(slots=True)
-class VolumeState:
+class VolumeState(msgspec.Struct):
     """A class's claims in a session, evaluated for all nodes."""
 
     unreached: BoolColumn
@@ -60,12 +59,11 @@ class VolumeState:
     """The version of the assumed volumes that `matched` was computed with."""
 
 
-@dataclass(slots=True)
-class _Opened:
+class _Opened(msgspec.Struct):
     """The state of one session."""
 
     session: Session | None = None
-    states: dict[TaskClass, VolumeState] = field(default_factory=dict)
+    states: dict[TaskClass, VolumeState] = msgspec.field(default_factory=dict)
     volumes: dict[str, list[PersistentVolume]] | None = None
     """By StorageClass, after the first use."""
 

@@ -6,9 +6,10 @@ The volume plugins use it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
+
+import msgspec
 
 from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import Refusal
@@ -36,14 +37,13 @@ def not_found(kind: type[Any], name: str) -> Refusal:
     return Refusal(f'{_RESOURCE[kind]} "{name}" not found', fits_if=(f"{_NOUN[kind]} {name} existed",))
 
 
-@dataclass(slots=True)
-class PodClaims:
+class PodClaims(msgspec.Struct):
     """The claims of a pod, each once, in the order of its volumes."""
 
-    bound: list[PersistentVolumeClaim] = field(default_factory=list)
-    delayed: list[PersistentVolumeClaim] = field(default_factory=list)
+    bound: list[PersistentVolumeClaim] = msgspec.field(default_factory=list)
+    delayed: list[PersistentVolumeClaim] = msgspec.field(default_factory=list)
     """Unbound, of a class with volumeBindingMode WaitForFirstConsumer."""
-    immediate: list[PersistentVolumeClaim] = field(default_factory=list)
+    immediate: list[PersistentVolumeClaim] = msgspec.field(default_factory=list)
     """Unbound; the volume controller binds them without a node."""
 
 

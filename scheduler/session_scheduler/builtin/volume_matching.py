@@ -7,8 +7,8 @@ volume to every node that reaches it; the first pod placed assumes the volume.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from session_scheduler.builtin.assumed_volumes import AssumedVolumes
@@ -118,19 +118,18 @@ def as_terms(selector: LabelSelector) -> NodeSelector | None:
 # ------------------------------------------------------------------ all nodes at once
 
 
-@dataclass(slots=True)
-class Matching:
+class Matching(msgspec.Struct):
     """The result for a pod's claims on all nodes, as arrays over all rows."""
 
     conflict: BoolColumn
     """Rows without a volume or provisioner for one of the claims."""
     short: BoolColumn
     """Rows where the driver has too little storage for one of them."""
-    claims: list[PersistentVolumeClaim] = field(default_factory=list)
-    chosen: list[IntColumn] = field(default_factory=list)
+    claims: list[PersistentVolumeClaim] = msgspec.field(default_factory=list)
+    chosen: list[IntColumn] = msgspec.field(default_factory=list)
     """For each claim, the index of its volume in `volumes`, or -1 to provision one."""
-    volumes: list[PersistentVolume] = field(default_factory=list)
-    indices: dict[str, list[int]] = field(default_factory=dict)
+    volumes: list[PersistentVolume] = msgspec.field(default_factory=list)
+    indices: dict[str, list[int]] = msgspec.field(default_factory=dict)
     """By volume, its indices in `volumes`."""
 
     def add(self, volume: PersistentVolume) -> int:

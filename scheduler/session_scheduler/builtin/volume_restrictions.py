@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from session_scheduler.builtin import volume_hints
@@ -26,8 +26,7 @@ _CLAIM_IN_USE: Final = (
 _SHARED_BY_READERS: Final = frozenset({"gcePersistentDisk", "iscsi", "rbd"})
 
 
-@dataclass(frozen=True, slots=True)
-class Restrictions:
+class Restrictions(msgspec.Struct, frozen=True):
     """The volumes that must not be in use: disks on the same node, claims on any node."""
 
     disks: tuple[VolumeKey, ...]

@@ -314,7 +314,7 @@ def plugins(context: typer.Context, *, output: OutputOption = Output.TABLE) -> N
     """
     if context.invoked_subcommand is not None:
         return
-    from dataclasses import asdict
+    from msgspec.structs import asdict
 
     from session_scheduler.builtin import BUILTIN
     from session_scheduler.registry.registry import Registry

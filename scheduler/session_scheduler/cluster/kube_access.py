@@ -16,11 +16,11 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import structlog
 import yaml
 
@@ -44,8 +44,7 @@ async def _anonymous() -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """How to reach an API server and authenticate to it."""
 
     server: str
@@ -104,8 +103,7 @@ def _default_file() -> str | None:
 # ------------------------------------------------------------------ a kubeconfig file without the library
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
+class _Chosen(msgspec.Struct, frozen=True):
     """What a context of a kubeconfig file names."""
 
     folder: Path

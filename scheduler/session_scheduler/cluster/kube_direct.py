@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
+import msgspec
 from yarl import URL
 
 from session_scheduler.base.http_connection import Endpoint, HttpConnection, Response, request_head
@@ -25,8 +25,7 @@ def reached_directly(access: Access, *, proxied: bool) -> bool:
     return not named and urlsplit(access.server).username is None
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """The parsed address of an access."""
 
     access: Access

@@ -6,7 +6,6 @@ Source: metav1.Status, and the codes in staging/src/k8s.io/apimachinery/pkg/api/
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from http import HTTPStatus
 
@@ -65,8 +64,7 @@ class Resend(Enum):
     """With a new token: the server rejected the credentials."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """A failed request, and the error to raise if it is not sent again."""
 
     error: ClusterError

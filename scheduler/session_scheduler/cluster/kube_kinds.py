@@ -6,7 +6,6 @@ Source: the Kubernetes API reference, "API concepts" (paths, chunked lists, watc
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, get_args
 from urllib.parse import quote
 
@@ -261,13 +260,11 @@ def served(listing: bytes) -> set[str]:
     return {resource.name for resource in _decoded(_resources.decode, listing, "API discovery").resources}
 
 
-@dataclass(frozen=True, slots=True)
-class _Named:
+class _Named(msgspec.Struct, frozen=True):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Resources:
+class _Resources(msgspec.Struct, frozen=True):
     resources: tuple[_Named, ...] = ()
 
 

@@ -12,7 +12,6 @@ import random
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Set
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Protocol, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -42,8 +41,7 @@ _QUERY_SAFE = "!$'()*,/:?@"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
-@dataclass(frozen=True, slots=True)
-class RequestSettings:
+class RequestSettings(msgspec.Struct, frozen=True):
     """Limits of every request; all times in seconds."""
 
     timeout: float = 15.0

@@ -21,10 +21,10 @@ import re
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+import msgspec
 import structlog
 from msgspec.structs import replace
 
@@ -88,8 +88,7 @@ class Fence:
         self._renewed = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
+class _Seen(msgspec.Struct, frozen=True):
     """The Lease as last observed, and the time of its last change."""
 
     uid: str

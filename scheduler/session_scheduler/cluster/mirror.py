@@ -12,10 +12,10 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeVar
 
+import msgspec
 import structlog
 
 from session_scheduler.base.backoff import Backoff
@@ -64,8 +64,7 @@ class MirrorMeter:
         """`count` objects changed while the watch was open, and it sent no event for them."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Settings:
+class _Settings(msgspec.Struct, frozen=True):
     """Settings that all kinds share. All times are in seconds."""
 
     cluster: Reader
@@ -175,8 +174,7 @@ class Mirror:
         return next(follower for follower in self._followers if follower.type is kind)
 
 
-@dataclass(frozen=True, slots=True)
-class _Relist:
+class _Relist(msgspec.Struct, frozen=True):
     """Why a kind has to be listed again."""
 
     why: str

@@ -15,9 +15,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
+import msgspec
 import structlog
 
 from session_scheduler.base.backoff import backoff
@@ -38,8 +38,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 """Seconds between two tries to list a node's pods."""
 
 
-@dataclass(eq=False, slots=True)
-class _Joining:
+class _Joining(msgspec.Struct, eq=False):
     """A node whose pods are not known yet, as it was last reported."""
 
     node: Node

@@ -8,11 +8,12 @@ method may raise `Unavailable`, `TooManyRequests` or `Forbidden`; further errors
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
+
+import msgspec
 
 from session_scheduler.model.devices import ResourceClaim, ResourceClaimStatus
 from session_scheduler.model.meta import OwnerReference
@@ -51,8 +52,7 @@ class Change(StrEnum):
     """No change up to this resourceVersion: after a break, watch from it."""
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent(Generic[KubeCo]):
+class WatchEvent(msgspec.Struct, Generic[KubeCo], frozen=True):
     """One change. `object` is its new state (DELETED: its last state), None for a bookmark."""
 
     change: Change
@@ -61,8 +61,7 @@ class WatchEvent(Generic[KubeCo]):
     """The version to continue the watch from after this event."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listing(Generic[KubeCo]):
+class Listing(msgspec.Struct, Generic[KubeCo], frozen=True):
     """All objects of a kind at one moment, ordered by namespace and name."""
 
     items: tuple[KubeCo, ...]
@@ -70,8 +69,7 @@ class Listing(Generic[KubeCo]):
     """The version to watch from after this list. Opaque."""
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """An events.k8s.io event about an object, as `kubectl describe` shows it."""
 
     regarding: KubeObject
@@ -87,8 +85,7 @@ class Event:
     """A name from `event_name`, so that a retry cannot write the event twice. Empty for a generated name."""
 
 
-@dataclass(frozen=True, slots=True)
-class EventSeries:
+class EventSeries(msgspec.Struct, frozen=True):
     """The number of occurrences of an event (at least 2), and the time of the last one in UTC."""
 
     count: int

@@ -11,9 +11,9 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import msgspec
 import yaml
 
 from session_scheduler.config.yaml_scalars import PLAIN, Scalars
@@ -27,8 +27,7 @@ _JSON_SPACE = re.compile(r"[ \t\r\n]*")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """Limits of the input."""
 
     bytes: int = 1 << 20

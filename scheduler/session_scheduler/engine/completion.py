@@ -7,11 +7,13 @@ outcome is completed when an event or another check shows its outcome.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
 
+import msgspec
 import structlog
+from msgspec.structs import replace
 
 from session_scheduler.base.clock import Clock
 from session_scheduler.binding.binder import Binder, BindResult, cancel, unexpected
@@ -33,8 +35,7 @@ from session_scheduler.state.scheduling_queue import SchedulingQueue, Wants, lac
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True):
     """The result of a decision: the bound tasks, and those that are pending again, with the reason.
 
     `unknown` are tasks with an unknown outcome: they keep their node and allocation until it is known.
@@ -43,7 +44,7 @@ class Bound:
     decision: Decision
     bound: list[Task]
     failed: Mapping[Task, str]
-    unknown: Mapping[Task, str] = field(default_factory=dict)
+    unknown: Mapping[Task, str] = msgspec.field(default_factory=dict)
 
 
 @dataclass(eq=False, repr=False)

@@ -11,12 +11,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from session_scheduler.base.gathering import all_of
 from session_scheduler.cluster.errors import ClusterError, NotFound

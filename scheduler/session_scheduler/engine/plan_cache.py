@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import msgspec
 import structlog
 
 from session_scheduler.base.clock import Clock
@@ -32,8 +33,7 @@ _GIVEN_UP = 16
 """The number of a group's attempts to remember: a late write may restore an earlier one."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
+class _Read(msgspec.Struct, frozen=True):
     """A plan as read for the pods that were known: it keeps only relevant entries."""
 
     text: str

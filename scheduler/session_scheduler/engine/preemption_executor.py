@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
+import msgspec
 import structlog
 
 from session_scheduler.base.clock import Clock
@@ -41,8 +42,7 @@ _NotEvicted = Mapping[Task, str]
 """Victims that may not have been evicted, and why."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Nomination:
+class _Nomination(msgspec.Struct, frozen=True, eq=False):
     """A write to a pod's status: the nominated node, empty for none, and why the pod waits."""
 
     task: Task
@@ -52,8 +52,7 @@ class _Nomination:
     """The nominated node that is removed, if the status may have it."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Eviction:
+class _Eviction(msgspec.Struct, frozen=True):
     """A victim's condition and event, made before any request: the preemptor may be gone later."""
 
     condition: PodCondition

@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from session_scheduler.engine.in_flight import InFlight, raise_first
 from session_scheduler.framework.bindings import Failure
 from session_scheduler.framework.hooks import HookCalls
 from session_scheduler.model.groups import Group
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownBind:
+class UnknownBind(msgspec.Struct, frozen=True):
     """An ambiguous bind, and the hooks of its profile."""
 
     failure: Failure

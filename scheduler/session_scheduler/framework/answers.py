@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol, TypeVar
+
+import msgspec
 
 from session_scheduler.errors import FluenceError
 from session_scheduler.framework.row_results import RowResults
@@ -50,8 +51,7 @@ SKIP: Final = Skip.SKIP
 """Answer of `prepare`: the class needs none of this plugin's filters and scores."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """Answer of `prepare` with a state and the scopes of the filter and the score for this class.
 
     A scope may be narrower than the one that the plugin declares. SKIP means that the class does not need that hook.
@@ -66,8 +66,7 @@ class Prepared:
     """
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Preemption:
+class Preemption(msgspec.Struct, frozen=True, eq=False):
     """Answer of `postfilter`: the running tasks to evict, and the nodes of the tasks that then fit."""
 
     nominated: Mapping[Task, str]
@@ -75,12 +74,11 @@ class Preemption:
     victims: tuple[Task, ...]
     where: str
     """The node's name, or another description of the place for reports."""
-    moves: Mapping[Task, str] = field(default_factory=dict)
+    moves: Mapping[Task, str] = msgspec.field(default_factory=dict)
     """The victims that are moved rather than preempted, each with the node that was found for it."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Reservation:
+class Reservation(msgspec.Struct, frozen=True, eq=False):
     """Answer of `reservation`: nodes on which the tasks of a gang can start together, and the earliest time."""
 
     nominated: Mapping[Task, str]
@@ -89,8 +87,7 @@ class Reservation:
     """In seconds since 1970; not before `session.wall`."""
 
 
-@dataclass(frozen=True, slots=True)
-class NoPreemption:
+class NoPreemption(msgspec.Struct, frozen=True):
     """Answer of `postfilter`: preemption does not help, and the reason in kube-scheduler's words."""
 
     reason: str

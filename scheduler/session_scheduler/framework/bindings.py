@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import msgspec
 
 from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import KubeObject, Pod
@@ -25,8 +26,7 @@ class Objects(Protocol):
         """Return all current objects. Read only."""
 
 
-@dataclass(slots=True)
-class Binding:
+class Binding(msgspec.Struct):
     """One task before its binding. The Binding's request also writes the annotations that `prebind` hooks add."""
 
     task: Task
@@ -37,7 +37,7 @@ class Binding:
     """For reading current objects, and for writes that the binding needs."""
     objects: Objects
     """For waiting until the effect of a write is visible, without requests to the cluster."""
-    annotations: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
     reported: Callable[[Pod, str, str], None] = lambda *_: None
     """Receives the pod, the reason and the note of each event that the binding records."""
 
@@ -51,8 +51,7 @@ class Binding:
         self.reported(self.pod, reason, note)
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """A task that, as far as known, was not bound to its node, and why."""
 
     task: Task
@@ -68,7 +67,7 @@ class Failure:
     """Whether the pod may be bound all the same."""
     why_unknown: str = ""
     """Why the outcome is unknown."""
-    error: BaseException | None = field(default=None, compare=False)
+    error: BaseException | None = None
     """An unexpected error, a bug: raised once everything is complete. Any other failure has a `cause`."""
     cause: str = ""
     """The name of the cluster's error."""
@@ -79,8 +78,7 @@ class Failure:
         return self.sent and here and self.held in (None, pod.metadata.annotations.get(HELD_ANNOTATION))
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
+class Allocation(msgspec.Struct, frozen=True):
     """Resources that a task no longer has: its pod, by uid, and the node that it was on or was to be on."""
 
     uid: str
@@ -88,8 +86,7 @@ class Allocation:
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class Holding:
+class Holding(msgspec.Struct, frozen=True):
     """The resources of a running bound pod: `held` is this plugin's part of its record, None if there is none.
 
     `foreign`: another scheduler bound the pod, such as that of the partition that its node belonged to before.

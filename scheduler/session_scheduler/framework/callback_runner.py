@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, Final, TypeGuard
 
+import msgspec
 import numpy as np
 
 from session_scheduler.framework.answers import Scope
@@ -27,8 +27,7 @@ _LARGEST: Final = 2**56
 _PLAIN: Final = frozenset((bool, int, float, str))
 
 
-@dataclass(frozen=True, slots=True)
-class Mutation:
+class Mutation(msgspec.Struct, frozen=True):
     """Annotations that a plugin adds to a pod before its binding."""
 
     call: HookCall

@@ -17,6 +17,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 
 from session_scheduler.framework.answers import Scope
@@ -37,16 +38,14 @@ HTTP_PATHS: Final = 16
 _HTTP_PATH: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}(/[a-z0-9][a-z0-9._-]{0,62}){0,3}")
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True):
     """The argument of an event handler: a task that was placed on a node, or removed from it."""
 
     task: Task
     node: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Scenario:
+class Scenario(msgspec.Struct, frozen=True, eq=False):
     """A possible preemption for a group that fits on no node. Callbacks can reject it before it is executed."""
 
     group: Group

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from session_scheduler.framework.answers import SKIP, Normalise, Prepared, Scope, Skip
 from session_scheduler.framework.hooks import HookCall, PluginCalls, ScopedCall, ScoreCall

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from session_scheduler.cluster.extender_client import MetaVictims, manages
 from session_scheduler.config.extenders import ExtenderConfig
@@ -20,8 +21,7 @@ NAME = "Extenders"
 """The plugin's name, in reasons and metrics."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Question:
+class Question(msgspec.Struct, frozen=True, eq=False):
     """A pod, and the nodes (by name) that pass the filters."""
 
     task: Task
@@ -31,8 +31,7 @@ class Question:
     """The node among these for which the pod is nominated: the extenders evaluate it first."""
 
 
-@dataclass(slots=True, eq=False)
-class Answer:
+class Answer(msgspec.Struct, eq=False):
     """What the extenders say about a pod."""
 
     pod: Pod
@@ -58,8 +57,7 @@ class Answer:
         return known is not None and (known is node or scheduling_fields(known) == scheduling_fields(node))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class VictimQuestion:
+class VictimQuestion(msgspec.Struct, frozen=True, eq=False):
     """A pod, and by node the victims whose eviction makes room for it."""
 
     task: Task
@@ -69,16 +67,14 @@ class VictimQuestion:
     """The victims by uid."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class VictimAnswer:
+class VictimAnswer(msgspec.Struct, frozen=True, eq=False):
     """What the extenders say about victims: those by node that may be evicted, or an error."""
 
     asked: Mapping[str, MetaVictims]
     allowed: Mapping[str, MetaVictims] | str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Asked:
+class Asked(msgspec.Struct, frozen=True, eq=False):
     """The questions of a session."""
 
     nodes: dict[Group, list[Question]]

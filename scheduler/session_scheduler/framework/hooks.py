@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from time import perf_counter
 from types import coroutine
@@ -302,16 +301,14 @@ class ResolvedPlugin(NamedTuple):
     implementations: Mapping[str, Implementation]
 
 
-@dataclass(frozen=True, slots=True)
-class ScopedCall:
+class ScopedCall(msgspec.Struct, frozen=True):
     """A filter, predicate or node order with its scope."""
 
     call: HookCall
     scope: Scope
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreCall:
+class ScoreCall(msgspec.Struct, frozen=True):
     """A score with its declarations."""
 
     call: HookCall
@@ -322,8 +319,7 @@ class ScoreCall:
     """Whether these are the core's sums of weighted scores, which may exceed 100."""
 
 
-@dataclass(frozen=True, slots=True)
-class PrebindCall:
+class PrebindCall(msgspec.Struct, frozen=True):
     """A `prebind` with its declarations, and the hook that decides whether it is needed."""
 
     call: HookCall
@@ -343,8 +339,7 @@ class PrebindCall:
         return answer is not False
 
 
-@dataclass(frozen=True, slots=True)
-class PluginCalls:
+class PluginCalls(msgspec.Struct, frozen=True):
     """The hooks of one plugin that evaluate a class."""
 
     name: str

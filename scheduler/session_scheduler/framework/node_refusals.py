@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,8 +24,7 @@ NO_NODES: Final = "no nodes available to schedule pods"
 """kube-scheduler's sentence for a cluster without nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """Why a node is rejected: the first plugin that rejects it, and that plugin's texts."""
 
     plugin: str

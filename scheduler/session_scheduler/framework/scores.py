@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from session_scheduler.framework.evaluation import Evaluation, bounds, normalised
@@ -22,8 +22,7 @@ def totals(
     return total
 
 
-@dataclass(frozen=True, slots=True)
-class ScorePart:
+class ScorePart(msgspec.Struct, frozen=True):
     """One plugin's part of the totals: columns over the view."""
 
     plugin: str

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 from session_scheduler.cluster.extender_client import MetaVictims
 from session_scheduler.framework.board import Board
@@ -40,8 +41,7 @@ Narrow = Callable[[Task, Mapping[str, MetaVictims], Mapping[str, Task]], Narrowe
 """Called with a task, its victims by node, and all tasks on these nodes by uid."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionOptions:
+class SessionOptions(msgspec.Struct, frozen=True):
     """Options of the evaluation and the search."""
 
     evaluation: str = "heap"
@@ -71,7 +71,7 @@ class Session(Callbacks):
         self,
         snapshot: Snapshot,
         calls: HookCalls,
-        options: SessionOptions = SessionOptions(),
+        options: SessionOptions = SessionOptions(),  # noqa: B008 (immutable)
         expired: Callable[[], bool] = lambda: False,
     ) -> None:
         """`expired` returns whether the time of the action is over: then it tries no further group."""

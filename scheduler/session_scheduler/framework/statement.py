@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Self
 
@@ -26,8 +25,7 @@ from session_scheduler.state.cache import Cache
 _NONE: Final[Mapping[Task, Any]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Held:
+class Held(msgspec.Struct, frozen=True):
     """A plugin's placement, with the plugin's name."""
 
     plugin: str
@@ -68,8 +66,7 @@ class Allocated(msgspec.Struct, frozen=True, eq=False):
     row: int
 
 
-@dataclass(frozen=True, slots=True)
-class Evicted:
+class Evicted(msgspec.Struct, frozen=True):
     """A task removed from its row; `phase` is its phase before."""
 
     task: Task
@@ -81,33 +78,31 @@ class Evicted:
 Operation = Allocated | Evicted | Held
 
 
-@dataclass(slots=True)
-class Decision:
+class Decision(msgspec.Struct):
     """The changes of one committed statement, for `binding` to execute."""
 
     group: Group
-    allocated: list[Task] = field(default_factory=list)
-    evicted: dict[Task, str] = field(default_factory=dict)
+    allocated: list[Task] = msgspec.field(default_factory=list)
+    evicted: dict[Task, str] = msgspec.field(default_factory=dict)
     """The evicted tasks, each with its node."""
-    held: list[Held] = field(default_factory=list)
+    held: list[Held] = msgspec.field(default_factory=list)
     holds: Mapping[Task, Mapping[str, Any]] | None = None
     """The resources of each task by plugin, if an earlier decision reserved them and `held` does not have them."""
     preemptions: Sequence[Preemption] = ()
     """The preemptions for the group's other tasks."""
-    nominated: Mapping[Task, str] = field(default_factory=dict)
+    nominated: Mapping[Task, str] = msgspec.field(default_factory=dict)
     """The new nominated node of each of these tasks; empty for none."""
-    mutations: Mapping[Task, Sequence[Mutation]] = field(default_factory=dict)
+    mutations: Mapping[Task, Sequence[Mutation]] = msgspec.field(default_factory=dict)
     """The annotations that plugins add to the placed tasks."""
 
 
-@dataclass(slots=True)
-class PlacementResult:
+class PlacementResult(msgspec.Struct):
     """The result of placing a group, or of one attempt: the placed tasks, and the reasons for the others."""
 
     group: Group
-    placed: list[Task] = field(default_factory=list)
+    placed: list[Task] = msgspec.field(default_factory=list)
     """The group's placed tasks; those of an attempt are in the statement."""
-    reasons: dict[Task, str] = field(default_factory=dict)
+    reasons: dict[Task, str] = msgspec.field(default_factory=dict)
     """The reason for each rejected task."""
     refusal: Refusal | None = None
     """The refusal of the whole group."""
@@ -117,19 +112,19 @@ class PlacementResult:
     """Whether there was no node set to try; the refusal has the reason."""
     placements: int = 0
     """Number of topology domains that were tried; 0 without a topology constraint."""
-    lacks: Mapping[str, int] = field(default_factory=dict)
+    lacks: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By sub-group, how many tasks an attempt needed in addition to those that it placed; empty if it placed none."""
-    tried: list[Task] = field(default_factory=list)
+    tried: list[Task] = msgspec.field(default_factory=list)
     """The tasks for which nodes were searched."""
-    barred: list[Task] = field(default_factory=list)
+    barred: list[Task] = msgspec.field(default_factory=list)
     """The tasks that a plugin's `prepare` rejected on any node."""
-    over_capacity: list[Task] = field(default_factory=list)
+    over_capacity: list[Task] = msgspec.field(default_factory=list)
     """The tasks that may not use what they request on any node."""
-    over_capacity_together: list[Task] = field(default_factory=list)
+    over_capacity_together: list[Task] = msgspec.field(default_factory=list)
     """The tasks of a gang that fit, although too few of them may use what they request."""
-    nominated: dict[Task, str] = field(default_factory=dict)
+    nominated: dict[Task, str] = msgspec.field(default_factory=dict)
     """The new nominated node of each of these tasks; empty for none."""
-    nominated_before: dict[Task, str] = field(default_factory=dict)
+    nominated_before: dict[Task, str] = msgspec.field(default_factory=dict)
     """The previous nominated node of each of these tasks; empty for none."""
     preempts: bool = False
     """Whether `postfilter` was called for the group."""

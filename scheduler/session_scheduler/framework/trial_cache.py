@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from session_scheduler.framework.answers import NoPreemption
 from session_scheduler.framework.row_results import RowChanges, RowResults
@@ -18,8 +19,7 @@ _MOST_BYTES: Final = 2**26
 """Limits the columns of a session. The least recently used ones go first."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownNoPreemption:
+class KnownNoPreemption(msgspec.Struct, frozen=True):
     """A failed `postfilter` in a state of the session, and the plugins that it noted for requeueing."""
 
     state: tuple[int, int]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import IntFlag
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from session_scheduler.model.columns import NodeTable, NodeView, node_amounts
 from session_scheduler.model.objects import KubeObject, Node, Pod
@@ -161,8 +162,7 @@ RequiredFree = Callable[["TaskClass"], Mapping[str, int]]
 """
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterEventWithHint:
+class ClusterEventWithHint(msgspec.Struct, frozen=True):
     """Events that can make pods schedulable that a plugin rejected.
 
     `resource` is the kind: Node, Pod or any other watched kind; None stands for all. Without a `hint` every such event

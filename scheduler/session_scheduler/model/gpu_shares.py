@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from session_scheduler.errors import FluenceError
 from session_scheduler.model.meta import ObjectMeta
@@ -53,8 +54,7 @@ class ShareError(FluenceError):
     """A GPU annotation of a pod is invalid; the text names the annotation and a remedy."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Share:
+class Share(msgspec.Struct, frozen=True, order=True):
     """What a pod requests of each of `count` GPUs: thousandths or MiB; the other one is 0. Also a counter key."""
 
     thousandths: int
@@ -71,8 +71,7 @@ class Share:
         return f"{amount} of a GPU" if self.count == 1 else f"{amount} of each of {self.count} GPUs"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class GpuUse:
+class GpuUse(msgspec.Struct, frozen=True, order=True):
     """Counter key: the used part of one GPU on a row, in thousandths or in MiB."""
 
     gpu: int
@@ -80,8 +79,7 @@ class GpuUse:
     in_mib: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True):
     """Counter key: the pods on a row with this share whose GPUs are known."""
 
     share: Share

@@ -10,7 +10,6 @@ scheduling.x-k8s.io/v1alpha1.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -34,8 +33,7 @@ class WirePodGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel", ta
     status: dict[str, Any] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Translation:
+class Translation(msgspec.Struct, frozen=True):
     """A field of the spec that differs between a version and the core's form."""
 
     name: str
@@ -44,8 +42,7 @@ class Translation:
     write: Callable[[Any], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(msgspec.Struct, frozen=True):
     """A feature gate of the API server. While it is off, the API server silently drops a field of PodGroups."""
 
     name: str
@@ -57,14 +54,13 @@ class Gate:
     """The effect of the disabled gate, for the log."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupVersion:
+class GroupVersion(msgspec.Struct, frozen=True):
     """One version of an API of PodGroups."""
 
     api_version: str
     condition: str | None = SCHEDULED
     """Its type of the condition SCHEDULED; None if its groups have no conditions."""
-    spec: Mapping[str, Translation] = field(default_factory=dict)
+    spec: Mapping[str, Translation] = msgspec.field(default_factory=dict)
     """By the version's name: the fields that differ from the core's form."""
     gates: tuple[Gate, ...] = ()
     needs: str = ""

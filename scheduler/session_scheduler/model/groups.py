@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final
+
+import msgspec
 
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.group_api import SCHEDULED
@@ -101,8 +102,7 @@ class Task:
         return f"Task({self.key}, {self.phase.value}, {self.node})"
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRef:
+class GroupRef(msgspec.Struct, frozen=True):
     """Identifies the group of a pod: `namespace`/`name`. `min_count` applies if there is no PodGroup object."""
 
     namespace: str
@@ -120,13 +120,12 @@ class GroupRef:
         return f"{self.kind} {self.namespace}/{self.name}"
 
 
-@dataclass(slots=True, eq=False)
-class Group:
+class Group(msgspec.Struct, eq=False):
     """Pods that the scheduler places together: those of a PodGroup, or a single pod. Hashed by identity."""
 
     ref: GroupRef
     pod_group: PodGroup | None = None
-    tasks: dict[str, Task] = field(default_factory=dict)
+    tasks: dict[str, Task] = msgspec.field(default_factory=dict)
     """By pod uid: all live pods of the group, including bound ones."""
     queue: str = DEFAULT_QUEUE
     queued: float = 0.0
@@ -306,8 +305,7 @@ class Group:
         return f"Group({self.key}, {len(self.tasks)} tasks)"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeChange:
+class NodeChange(msgspec.Struct, frozen=True):
     """A changed node: `node` is its current object, None if it was deleted; `tasks` are all tasks on it."""
 
     name: str

@@ -9,9 +9,9 @@ applies and undoes them with everything else.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,8 +24,7 @@ _MAX_COLUMNS = 1000
 """How many columns are kept from one session to the next; with 5,000 nodes each takes 40 kB."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodQuery:
+class PodQuery(msgspec.Struct, frozen=True):
     """The pods to count: those in these namespaces (None: all) that the selector matches."""
 
     namespaces: frozenset[str] | None

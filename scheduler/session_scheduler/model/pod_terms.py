@@ -45,8 +45,7 @@ class _Weighted(_Part, frozen=True):
     pod_affinity_term: _Term
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(msgspec.Struct, frozen=True):
     """The pods that a term selects, and the node label whose values are the domains."""
 
     namespaces: frozenset[str]

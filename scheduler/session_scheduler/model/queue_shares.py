@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
 from fractions import Fraction
 from math import inf
 from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 from session_scheduler.model.queues import Amounts, QueueTree
 
@@ -26,20 +27,19 @@ _Step = tuple[bool, bool, int, float, float, str]
 """The sort key of a queue among those with the same parent."""
 
 
-@dataclass(slots=True)
-class Counts:
+class Counts(msgspec.Struct):
     """The amounts of a queue and its descendants."""
 
-    allocated: Amounts = field(default_factory=dict)
-    kept: Amounts = field(default_factory=dict)
+    allocated: Amounts = msgspec.field(default_factory=dict)
+    kept: Amounts = msgspec.field(default_factory=dict)
     """The part of `allocated` in non-preemptible pods."""
-    pending: Amounts = field(default_factory=dict)
-    gpus: Amounts = field(default_factory=dict)
+    pending: Amounts = msgspec.field(default_factory=dict)
+    gpus: Amounts = msgspec.field(default_factory=dict)
     """The allocated amounts of shared GPUs. Limits apply to them; fair shares leave them out."""
-    kept_gpus: Amounts = field(default_factory=dict)
-    decided: Amounts = field(default_factory=dict)
+    kept_gpus: Amounts = msgspec.field(default_factory=dict)
+    decided: Amounts = msgspec.field(default_factory=dict)
     """`allocated` once all decisions are carried out: without the victims of preemption, with nominated pods."""
-    decided_kept: Amounts = field(default_factory=dict)
+    decided_kept: Amounts = msgspec.field(default_factory=dict)
     """The part of `decided` in non-preemptible pods."""
     freed: int = 0
     """Incremented whenever a pod frees allocated amounts."""
@@ -64,8 +64,7 @@ class Counts:
         return {**self.kept, **self.kept_gpus} if self.kept_gpus else self.kept
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """One pod added to a queue (`sign` 1) or removed from it (-1); `kept` if the pod is not preemptible."""
 
     queue: str
@@ -74,8 +73,7 @@ class Change:
     kept: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """One of the queues that share an amount of a resource."""
 
     name: str

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from session_scheduler.model.gpu_shares import GPU_FRACTION, GPU_MEMORY
 from session_scheduler.model.groups import DEFAULT_QUEUE
@@ -33,8 +34,7 @@ Amounts = dict[str, int]
 """By resource: cpu in millicores, parts of GPUs in thousandths, the rest in base units."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """Why a queue accepts no pods: reason and message of its condition."""
 
     reason: str
@@ -43,14 +43,13 @@ class Problem:
     """The invalid field."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSpec:
+class QueueSpec(msgspec.Struct, frozen=True):
     """The settings of a queue. Resources without a deserved amount are not guaranteed; without a limit, unlimited."""
 
     name: str
     parent: str = ""
-    deserved: Amounts = field(default_factory=dict)
-    limit: Amounts = field(default_factory=dict)
+    deserved: Amounts = msgspec.field(default_factory=dict)
+    limit: Amounts = msgspec.field(default_factory=dict)
     weight: int = 1
     """Its over-quota weight among its siblings of the same priority."""
     priority: int = 0

@@ -10,8 +10,9 @@ Source: KAI-Scheduler's plugin `proportion` (strategies).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from session_scheduler.model.queue_shares import QueueShares
 from session_scheduler.model.queues import Amounts, QueueTree
@@ -30,8 +31,7 @@ DAMAGES: Final = NO_DAMAGE, BELOW_FAIR_SHARE, ELSEWHERE, BELOW_SHARE
 """In the order in which victims are searched."""
 
 
-@dataclass(frozen=True, slots=True)
-class Right:
+class Right(msgspec.Struct, frozen=True):
     """What entitles a queue to its needs: what it deserves, its fair share, or both."""
 
     deserved: frozenset[str]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from session_scheduler.model.objects import KubeObject
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """Why a plugin rejects a node, a class or a group. The core fills in `plugin` and `failed`."""
 
     reason: str
@@ -21,8 +20,7 @@ class Refusal:
     """When the rejection may end, in seconds since 1970; None if time alone does not end it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gate:
+class Gate(msgspec.Struct, frozen=True):
     """Answer of `pre_enqueue`: why a pod must not enter the scheduling queue yet. The core fills in `plugin`."""
 
     reason: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from session_scheduler.model.label_selectors import selector_of
 from session_scheduler.model.quantity import QuantityError, parse_quantity
@@ -15,8 +16,7 @@ def size_of(amounts: Mapping[str, str | int | float]) -> int:
     return parse_quantity(amounts.get("storage", 0))
 
 
-@dataclass(frozen=True, slots=True)
-class Offers:
+class Offers(msgspec.Struct, frozen=True):
     """The volumes that match a claim, by size and name: those reserved for it, and the free ones."""
 
     claim: PersistentVolumeClaim

@@ -6,7 +6,6 @@ A *volume key* identifies a volume that several pods may use: a tuple of strings
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -22,8 +21,7 @@ EPHEMERAL: Final = "ephemeral"
 READ_ONLY, READ_WRITE = "ro", "rw"
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimUse:
+class ClaimUse(msgspec.Struct, frozen=True):
     """A claim among a pod's volumes: its name, and whether a controller creates it for the pod."""
 
     name: str

@@ -10,14 +10,15 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import Enum
 from importlib import metadata
 from types import FunctionType, MethodType
 from typing import Any, Final
 
+import msgspec
 import pluggy
+from msgspec.structs import replace
 from pydantic import BaseModel
 
 from session_scheduler import hookspecs
@@ -84,8 +85,7 @@ class PluginHooksError(PluginLoadError):
     """A hook does not match its specification: it is unknown, unmarked, not asynchronous, or has a wrong argument."""
 
 
-@dataclass(frozen=True, slots=True)
-class PluginSource:
+class PluginSource(msgspec.Struct, frozen=True):
     """The source of a plugin's class (or builder). `load` imports it."""
 
     name: str
@@ -98,8 +98,7 @@ class PluginSource:
         return f"plugin {self.name} ({self.distribution} {self.version})".replace(" )", ")")
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedPlugin:
+class LoadedPlugin(msgspec.Struct, frozen=True):
     """A plugin that is ready to be called. `weight` None uses the weight that it declares."""
 
     name: str
@@ -108,8 +107,7 @@ class LoadedPlugin:
     source: PluginSource
 
 
-@dataclass(frozen=True, slots=True)
-class InstalledPlugin:
+class InstalledPlugin(msgspec.Struct, frozen=True):
     """A row of `fluence plugins`. `problem` is why the plugin cannot be used, or empty."""
 
     name: str

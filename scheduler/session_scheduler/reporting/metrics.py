@@ -10,10 +10,10 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Final, Literal, NamedTuple, get_args
 
+import msgspec
 import structlog
 from prometheus_client import (
     CollectorRegistry,
@@ -86,8 +86,7 @@ class Pending(NamedTuple):
     """The number of gangs with reserved nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Collector:
+class _Collector(msgspec.Struct, frozen=True):
     """A collector for a registry and for the writers of both formats."""
 
     collect: Callable[[], Iterable[Metric]]

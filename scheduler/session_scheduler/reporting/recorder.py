@@ -12,11 +12,11 @@ import itertools
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from datetime import datetime
 from typing import Literal, TypeVar
 
 import structlog
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from session_scheduler.base.clock import Clock, utc_now

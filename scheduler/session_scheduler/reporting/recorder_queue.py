@@ -6,9 +6,10 @@ import asyncio
 import itertools
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
+
+import msgspec
 
 from session_scheduler.cluster.port import Event
 from session_scheduler.model.objects import Pod, PodCondition, PodGroup
@@ -25,8 +26,7 @@ EventKey = tuple[str, str, bool, str]
 """Reason, action, whether it is a warning, and note: with the object's uid they identify an event."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """A condition to write, the object at the time of the request, and that time."""
 
     obj: Pod | PodGroup

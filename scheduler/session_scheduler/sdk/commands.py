@@ -12,9 +12,10 @@ Every `--help` imports both: import heavy modules inside the functions.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 if TYPE_CHECKING:
     from session_scheduler.model.objects import Node
@@ -44,8 +45,7 @@ class LogFormat(Enum):
     JSON = "json"
 
 
-@dataclass(frozen=True, slots=True)
-class PluginOption:
+class PluginOption(msgspec.Struct, frozen=True):
     """An option that sets one argument of a plugin, in every profile that enables the plugin.
 
     The value is a string; the plugin's `Arguments` validate it like the configuration's.
@@ -62,8 +62,7 @@ class PluginOption:
     """The name of the file that is the value where a directory among a command's FILEs has it, unless one is given."""
 
 
-@dataclass(frozen=True, slots=True)
-class TableRows:
+class TableRows(msgspec.Struct, frozen=True):
     """A table. None and an empty string print as -."""
 
     columns: Sequence[str]

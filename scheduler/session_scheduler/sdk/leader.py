@@ -13,10 +13,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from typing import Final
 
 import structlog
+from msgspec.structs import replace
 
 from session_scheduler.base.clock import Clock, SystemClock
 from session_scheduler.base.signals import background, first_of

@@ -6,11 +6,11 @@ import asyncio
 import gc
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from typing import Any
 
+import msgspec
 import structlog
 
 from session_scheduler.base.clock import Clock, SystemClock
@@ -72,8 +72,7 @@ async def run(config: SchedulerConfig, *, kubeconfig: str | None = None, context
                 return await replica.run(cluster, stop)
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
+class _Parts(msgspec.Struct, frozen=True):
     """What a replica builds before the election."""
 
     cluster: KubernetesCluster

@@ -12,9 +12,9 @@ import heapq
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -58,8 +58,7 @@ class Waiting(Protocol):
     place: Place
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Freed:
+class Freed(msgspec.Struct, frozen=True, eq=False):
     """An event that freed capacity on a node."""
 
     number: int

@@ -7,8 +7,9 @@ consolidation has found. Moves are in memory only: after a restart the replaceme
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from session_scheduler.model.disruption import MOVED, is_disrupted
 from session_scheduler.model.groups import Task
@@ -22,8 +23,7 @@ _RECREATING: Final = frozenset({"Job", "ReplicaSet", "ReplicationController", "S
 """The controllers whose replacement pods may run on any node, unlike those of DaemonSets and static pods."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(msgspec.Struct, frozen=True):
     victim: str
     """The moved pod's uid."""
     cls: bytes

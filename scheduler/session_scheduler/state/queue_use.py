@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import NodeTable
@@ -24,8 +25,7 @@ NominatedKind = tuple[int, bool, TaskClass]
 """What decides how a nominated task counts in a queue: its standing, whether it is not preemptible, and its class."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Counted:
+class _Counted(msgspec.Struct, frozen=True):
     queue: str
     allocated: bool
     """Whether the task is on a node; otherwise it is pending."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
 
 from session_scheduler.model.events import ClusterEvent, ClusterEventWithHint
 
@@ -37,17 +38,16 @@ class Place(NamedTuple):
     """The priority with which it may preempt; LOWEST if it may not, or waits for its victims."""
 
 
-@dataclass(slots=True, eq=False)
-class SameRejections:
+class SameRejections(msgspec.Struct, eq=False):
     """Unschedulable groups with the same rejections."""
 
     wants: Wants
-    keys: dict[str, None] = field(default_factory=dict)
+    keys: dict[str, None] = msgspec.field(default_factory=dict)
     asked: bool = True
     """Whether events are compared with them."""
-    places: dict[str, list[tuple[Order, str]]] = field(default_factory=dict)
+    places: dict[str, list[tuple[Order, str]]] = msgspec.field(default_factory=dict)
     """By queue: the groups (order, key), sorted."""
-    _priorities: Counter[int] = field(default_factory=Counter)
+    _priorities: Counter[int] = msgspec.field(default_factory=Counter)
     """The number of groups by `Place.priority`."""
 
     @property

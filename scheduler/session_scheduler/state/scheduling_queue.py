@@ -14,9 +14,10 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
+
+import msgspec
 
 from session_scheduler.base.backoff import backoff
 from session_scheduler.model.classes import TaskClass
@@ -56,8 +57,7 @@ def lacks_pods(wants: Wants) -> bool:
     return all(plugins == _LACKS for _, plugins in wants)
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct):
     """A group after a failed attempt."""
 
     refused: int = 0

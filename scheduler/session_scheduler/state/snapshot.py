@@ -7,8 +7,9 @@ changes the cache only through statements, which restore exactly what they do no
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from session_scheduler.model.groups import Group
 from session_scheduler.state.cache import Cache
@@ -27,14 +28,13 @@ class RetriedGroups(Protocol):
         """Make the group that `first` has found due. None if it cannot be attempted now."""
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """A consistent view: the cluster, the groups that are due, the facts of each plugin, and the time in seconds."""
 
     cache: Cache
     due: tuple[Group, ...]
     now: float = 0.0
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = msgspec.field(default_factory=dict)
     wall: float = 0.0
     """The time of day, in seconds since 1970."""
     stale: tuple[Group, ...] = ()

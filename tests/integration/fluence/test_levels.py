@@ -285,7 +285,7 @@ async def test_a_changed_label_moves_the_host_and_keeps_its_allocations(racks: W
     live = racks.plugin.live
     before, jobs = dict(live.holdings.shares), sorted(live.holdings.shares.values(), key=str)
     host = live.loaded.hosts["n1"]
-    moved = type(host)(**{**{f: getattr(host, f) for f in host.__slots__}, "levels": (("zone", "b"), ("rack", "7"))})
+    moved = replace(host, levels=(("zone", "b"), ("rack", "7")))
     live.set_hosts({"n1": moved})
     assert live.holdings.missing == {}
     assert sorted(live.holdings.shares.values(), key=str) == jobs

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from fluence_plugins.fluence.errors import DeviceError
 from fluence_plugins.fluence.graph.allocations import Job

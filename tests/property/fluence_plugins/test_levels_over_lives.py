@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from fluence_plugins.fluence.graph.accounting import PodShape
 from fluence_plugins.fluence.graph.cluster_graph import HostResources

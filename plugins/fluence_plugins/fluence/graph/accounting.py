@@ -8,10 +8,13 @@ so that a pod never gets another kind.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from operator import sub
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from fluence_plugins.fluence.errors import JobspecError
 from fluence_plugins.fluence.graph.cluster_graph import CORE, GPU, GPU_OF, MEMORY, POD, HostResources
@@ -33,8 +36,7 @@ Amounts = tuple[int, ...]
 """An amount of each of `Accounting.types`, in their order."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodShape:
+class PodShape(msgspec.Struct, frozen=True):
     """What one pod takes of its host: cores, MiB, gpus, and other kinds of gpu (`others`, by type).
 
     A pod takes at least one core or, where `cores` are millicores, one of the host's `pods`.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from types import MappingProxyType
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -34,8 +34,7 @@ from session_scheduler.model.columns import BoolColumn, IntColumn
 log = logging.getLogger("fluence")
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """An allocation of the matcher."""
 
     jobid: int

@@ -14,12 +14,12 @@ device in it `/cluster/<name>/…`, in any rack. `vertex_path` finds the vertex.
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import count, islice
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from fluence_plugins.fluence.errors import GraphError
 from fluence_plugins.fluence.graph.jgf import JGFBuilder, Options, Vertex
@@ -35,8 +35,7 @@ GPU_OF = "gpu:"
 MEMORY_UNIT, CORE_UNIT = "MiB", "m"
 
 
-@dataclass(frozen=True, slots=True)
-class HostResources:
+class HostResources(msgspec.Struct, frozen=True):
     """The resources of one physical node: cores, MiB of memory, gpus.
 
     `others` are other kinds of gpu, by type. With `core_pool`, `cores` are millicores of one pool, and `pods` are the
@@ -58,8 +57,7 @@ class HostResources:
             raise GraphError(f"node {self.name}: has a negative amount: {self}; check its allocatable resources")
 
 
-@dataclass(frozen=True, slots=True)
-class VirtualNode:
+class VirtualNode(msgspec.Struct, frozen=True):
     """One vertex of a virtual resource.
 
     `backend` is the name of its tree's root. `entry` is the number of its tree in the configuration; the `count` equal
@@ -412,8 +410,7 @@ class ClusterGraph:
         return vertex
 
 
-@dataclass(frozen=True, slots=True)
-class _Position:
+class _Position(msgspec.Struct, frozen=True):
     """The position of a virtual vertex.
 
     It has its tree's number and name, the `node` vertices above it, the types with a shared resource in the tree, and

@@ -7,8 +7,9 @@ All other modules use the engine's `Matcher`. Fluxion's library has no divisible
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from fluence_plugins.fluence.graph import library_matcher
 from fluence_plugins.fluence.graph.cluster_graph import MEMORY, NODE
@@ -29,8 +30,7 @@ _NOTHING: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Engine:
+class Engine(msgspec.Struct, frozen=True):
     """The chosen engine.
 
     `library`: path of libreapi_cli.so, None for that of the environment or the loader. `chunk_mib`: how many MiB one

@@ -14,11 +14,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from time import perf_counter
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from fluence_plugins.fluence.graph.pool_chunks import PoolChunks
@@ -263,8 +263,7 @@ def open_library(graph: Mapping[str, Any], policy: str, path: str | None) -> Mat
     return Matcher(graph, policy=policy, engine="reapi", library=path)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True):
     """The vertices of one rank in a match."""
 
     rank: int
@@ -302,8 +301,7 @@ def _by_rank(nodes: Sequence[_Node]) -> Mapping[int, Sequence[_Node]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
+class _Request(msgspec.Struct, frozen=True):
     """A jobspec in the library's units. `each`: the amounts of its only slot; None for a jobspec of another form."""
 
     document: Mapping[str, Any]

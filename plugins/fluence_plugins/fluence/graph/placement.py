@@ -4,7 +4,8 @@ R also lists the vertices above each allocated one; a placement has the allocate
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from fluence_plugins.fluence.errors import AttributeConflictError
 from fluence_plugins.fluence.graph.cluster_graph import GPU_OF
@@ -14,8 +15,7 @@ _SUMMARIZED = 4
 """How many hosts a log line names."""
 
 
-@dataclass(frozen=True, slots=True)
-class HostHolding:
+class HostHolding(msgspec.Struct, frozen=True):
     """The allocated part of one host: indices of cores and GPUs, and MiB of its memory pool.
 
     `exclusive`: the host itself is allocated, as policies for whole nodes do. If CPU is counted in millicores, it has
@@ -41,17 +41,15 @@ class HostHolding:
         return ", ".join(f"{amount} {unit}" for amount, unit in found if amount) or "a place"
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceHolding:
+class DeviceHolding(msgspec.Struct, frozen=True):
     """One allocated virtual vertex, with all vertices below it."""
 
     path: str
     backend: str
-    attributes: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(msgspec.Struct, frozen=True):
     """Hosts and devices of one or several allocations, each sorted by path."""
 
     hosts: tuple[HostHolding, ...] = ()

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from fluence_plugins.fluence.graph.cluster_graph import ClusterGraph
 from fluence_plugins.fluence.graph.placement import DeviceHolding, Placement

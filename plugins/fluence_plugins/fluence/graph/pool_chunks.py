@@ -11,8 +11,9 @@ one depth keep their order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from fluence_plugins.fluence.graph.cluster_graph import NODE
 from fluence_plugins.fluence.graph.jgf import SUBSYSTEM
@@ -21,8 +22,7 @@ _Node = Mapping[str, Any]
 """A vertex of a JGF: `id` and `metadata`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Pool:
+class _Pool(msgspec.Struct, frozen=True):
     node: _Node
     chunk: int
     """The units of one chunk."""

@@ -6,8 +6,9 @@ with the nodes; a restarted scheduler writes R from the names.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from fluence_plugins.fluence.errors import AllocationError
 from fluence_plugins.fluence.graph.cluster_graph import CORE, GPU, GPU_OF, MEMORY, NODE, POD, ClusterGraph
@@ -16,8 +17,7 @@ from fluence_plugins.fluence.graph.placement import DeviceHolding, HostHolding, 
 from fluence_plugins.resources import names
 
 
-@dataclass(frozen=True, slots=True)
-class _TakenVertex:
+class _TakenVertex(msgspec.Struct, frozen=True):
     type: str
     path: str
     id: int | None

@@ -8,9 +8,11 @@ device match per type.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
+
+import msgspec
+from msgspec.structs import replace
 
 from fluence_plugins.fluence.errors import JobspecError, NoMatchingDeviceError, UnknownDeviceTypeError
 from fluence_plugins.fluence.graph.accounting import PodShape
@@ -104,8 +106,7 @@ def device_jobspecs(
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _DeviceRequest:
+class _DeviceRequest(msgspec.Struct, frozen=True):
     type: str
     count: int
     require: _Attributes

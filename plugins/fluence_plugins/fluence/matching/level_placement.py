@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 import numpy as np
 
 from fluence_plugins.fluence.graph.topology import HostLevels, in_words
@@ -41,8 +42,7 @@ _PROBES = 64
 """How many placements it tries to find how many pods of a group fit."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LevelVertices:
+class LevelVertices(msgspec.Struct, frozen=True, eq=False):
     """The vertices of a type; for several types, those of the innermost one."""
 
     kinds: tuple[str, ...]
@@ -59,8 +59,7 @@ class LevelVertices:
         return in_words(self.vertices[number])
 
 
-@dataclass(frozen=True, slots=True)
-class Within:
+class Within(msgspec.Struct, frozen=True):
     """All pods in one vertex of a level.
 
     `number`: the vertex with placed pods of the group. `each`: the core passes the room of one vertex at a time.
@@ -71,8 +70,7 @@ class Within:
     each: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(msgspec.Struct, frozen=True):
     """Pods spread over several vertices of a level. `there`: how many placed pods of the group each vertex has."""
 
     level: LevelVertices
@@ -209,8 +207,7 @@ class LevelPlacer:
             placement.undo()
 
 
-@dataclass(slots=True)
-class _Deal:
+class _Deal(msgspec.Struct):
     """Deals tasks to vertices: each to the chosen vertex with the fewest pods of the group."""
 
     spread: Spread

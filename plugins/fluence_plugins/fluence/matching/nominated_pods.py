@@ -9,8 +9,9 @@ reservations are kept from one match to the next, and released for pods that nee
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
+
+import msgspec
 
 from fluence_plugins.fluence.graph.holdings import Share
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
@@ -23,14 +24,13 @@ from session_scheduler.model.groups import Task
 Devices = tuple[DeviceHolding, ...]
 
 
-@dataclass(slots=True)
-class _DeviceReservation:
+class _DeviceReservation(msgspec.Struct):
     """The devices for a nominated pod; empty if there are none now."""
 
     devices: Devices
     holders: frozenset[str]
     """The pods (uids) that must end before."""
-    held: dict[str, int] = field(default_factory=dict)
+    held: dict[str, int] = msgspec.field(default_factory=dict)
     """By path of a reserved device: its jobid."""
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from fluence_plugins.fluence.graph.accounting import Accounting, PodShape
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
@@ -13,8 +14,7 @@ from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.objects import Pod
 
 
-@dataclass(frozen=True, slots=True)
-class PodRequests:
+class PodRequests(msgspec.Struct, frozen=True):
     """One class of pods: the shape on a host, devices by type, and the `require-…` and `prefer-…` annotations."""
 
     shape: PodShape

@@ -7,7 +7,8 @@ requests after an in-place resize.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from fluence_plugins.fluence.graph.accounting import CORE_MILLICORES, MOST_PARTS, PodShape, cores_of
 from fluence_plugins.fluence.graph.holdings import Share, within

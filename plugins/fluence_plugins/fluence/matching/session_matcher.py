@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from fluence_plugins.fluence.graph.live_graph import LiveGraph
@@ -21,8 +21,7 @@ from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.groups import Group, Task
 
 
-@dataclass(frozen=True, slots=True)
-class SessionMatcher:
+class SessionMatcher(msgspec.Struct, frozen=True):
     """Matches groups. `budget`: how many further orders, attribute values and jobspecs it tries for a group."""
 
     live: LiveGraph

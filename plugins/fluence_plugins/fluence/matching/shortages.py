@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from fluence_plugins.fluence.errors import DeviceError
 from fluence_plugins.fluence.graph.accounting import CORE_MILLICORES, Accounting, PodShape, mib_of
@@ -75,8 +76,7 @@ class PodWords(Words):
         return self._accounting.millicores and cores % CORE_MILLICORES > 0
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceShortage:
+class DeviceShortage(msgspec.Struct, frozen=True):
     """The shortage of one type of devices, for equal pods."""
 
     live: LiveGraph

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from fluence_plugins.fluence.graph.topology import TopologyLevel
 from fluence_plugins.resources import names
@@ -23,8 +24,7 @@ MOST_OVER: Final = 1_000_000
 _SPREAD: Final = re.compile(r"([A-Za-z0-9_-]+)(?:=([0-9]{1,7}))?")
 
 
-@dataclass(frozen=True, slots=True)
-class TopologyConstraint:
+class TopologyConstraint(msgspec.Struct, frozen=True):
     """The constraint between the pods of a group."""
 
     within: tuple[str, ...] = ()

@@ -11,9 +11,10 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from fluence_plugins.fluence.tasks.coordinated_pods import CoordinatedPods, decide, waiting_consumers
 from fluence_plugins.resources.coordination import GATE, Group, waits
@@ -44,8 +45,7 @@ _MOST_AT_A_TIME: Final = 256
 """The number of pods that it writes before it decides again."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Problem:
+class _Problem(msgspec.Struct, frozen=True):
     """A failure, the time of the retry, and the number of failures; the text is empty for a conflict."""
 
     text: str

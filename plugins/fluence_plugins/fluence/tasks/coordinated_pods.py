@@ -7,7 +7,8 @@ earlier actions.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from fluence_plugins.resources.coordination import (
     DEPENDS_KIND,
@@ -90,15 +91,14 @@ class CoordinatedPods:
         return {uid: pod for group in groups for uid, pod in self._groups.get(group, {}).items()}
 
 
-@dataclass(slots=True)
-class GateActions:
+class GateActions(msgspec.Struct):
     """The actions to take. Each pod is in at most one of `open` and `delete`."""
 
-    open: dict[str, tuple[Pod, Mapping[str, str | None]]] = field(default_factory=dict)
+    open: dict[str, tuple[Pod, Mapping[str, str | None]]] = msgspec.field(default_factory=dict)
     """By key: consumers whose gate to remove, with the annotations to set (None: to remove)."""
-    delete: dict[str, Pod] = field(default_factory=dict)
+    delete: dict[str, Pod] = msgspec.field(default_factory=dict)
     """By key: consumers whose producer can no longer run."""
-    waiting: dict[Group, list[Pod]] = field(default_factory=dict)
+    waiting: dict[Group, list[Pod]] = msgspec.field(default_factory=dict)
     """Consumers that have no producer, and that no controller would delete; includes those in `delete`."""
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from session_scheduler.errors import AttemptError
 from session_scheduler.hookspecs import Gate, Refusal
@@ -23,8 +24,7 @@ GROUP_API: Final = "scheduling.k8s.io"
 """The API group of Kubernetes' own PodGroups."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimName:
+class ClaimName(msgspec.Struct, frozen=True):
     """The claim of an entry of spec.resourceClaims."""
 
     name: str

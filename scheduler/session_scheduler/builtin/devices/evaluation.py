@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -37,8 +36,7 @@ _INVALID: Final = "invalid resource pools were encountered"
 _encoder: Final = msgspec.json.Encoder(order="sorted")
 
 
-@dataclass(frozen=True, slots=True)
-class ShapeAnswer:
+class ShapeAnswer(msgspec.Struct, frozen=True):
     """The result for all nodes of one shape."""
 
     fits: bool

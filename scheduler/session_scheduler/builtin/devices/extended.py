@@ -7,7 +7,8 @@ allocates devices of the class.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from session_scheduler.framework.session import Session
 from session_scheduler.model.devices import (
@@ -65,8 +66,7 @@ def _by_resource(classes: Mapping[str, DeviceClass]) -> dict[str, DeviceClass]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True):
     """A container's own request, if it needs one, and the requests that it uses."""
 
     request: DeviceRequest | None

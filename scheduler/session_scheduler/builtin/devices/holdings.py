@@ -8,20 +8,20 @@ least as new, or shows that it was deleted.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from session_scheduler.builtin.devices.usage import Usage
 from session_scheduler.model.devices import Allocation, ResourceClaim
 
 
-@dataclass(slots=True)
-class Held:
+class Held(msgspec.Struct):
     """One claim's allocation."""
 
     claim: ResourceClaim
     """The claim at the time of the decision, or as written."""
     allocation: Allocation
-    pods: set[str] = field(default_factory=set)
+    pods: set[str] = msgspec.field(default_factory=set)
     """Uids."""
     written: bool = False
 

@@ -7,7 +7,6 @@ generation are missing, and invalid if its slices contradict each other.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -25,8 +24,7 @@ Counters = dict[str, dict[str, int]]
 _encoder: Final = msgspec.json.Encoder(order="sorted")
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(msgspec.Struct, frozen=True):
     """A pool as one node sees it."""
 
     id: PoolId
@@ -46,8 +44,7 @@ class Pool:
         return any(device.binding_conditions for part in self.slices for device in part.spec.devices)
 
 
-@dataclass(slots=True)
-class NodePools:
+class NodePools(msgspec.Struct):
     """The pools of one node in the order of the search."""
 
     pools: tuple[Pool, ...]

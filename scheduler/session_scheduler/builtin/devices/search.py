@@ -7,8 +7,9 @@ tries pools, slices and devices in a fixed order, so the result is deterministic
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from session_scheduler.builtin.devices.capacities import consumption, fits
 from session_scheduler.builtin.devices.constraints import Constraint, started
@@ -32,8 +33,7 @@ from session_scheduler.model.quantity import QuantityError, billionths
 _BLOCKING: Final = ("NoSchedule", "NoExecute")
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """A device with its slice and pool."""
 
     id: DeviceId
@@ -42,8 +42,7 @@ class Candidate:
     pool: Pool
 
 
-@dataclass(slots=True)
-class Ask:
+class Ask(msgspec.Struct):
     """A request, or one of its alternatives, on the node."""
 
     name: str
@@ -65,8 +64,7 @@ class Ask:
         return not self.parent and bool(self.exact.admin_access)
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(msgspec.Struct, frozen=True):
     """One device of the result."""
 
     ask: Ask
@@ -75,12 +73,11 @@ class Chosen:
     consumed: Mapping[str, Quantity]
 
 
-@dataclass(slots=True)
-class _Claim:
+class _Claim(msgspec.Struct):
     requests: list[list[Ask]]
     """The alternatives of each; one for `exactly`."""
     constraints: list[Constraint]
-    chosen: list[Chosen] = field(default_factory=list)
+    chosen: list[Chosen] = msgspec.field(default_factory=list)
 
 
 class _TooManyError(Exception):

@@ -6,11 +6,11 @@ kube-scheduler's plugin DynamicResources (PreBind).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from session_scheduler.base.clock import utc_now
@@ -40,8 +40,7 @@ class ClaimError(AttemptError):
     """A claim differs from the decision, or its devices did not become usable in time."""
 
 
-@dataclass(slots=True)
-class Special:
+class Special(msgspec.Struct):
     """The claim for a pod's extended resources, before it is created."""
 
     claim: ResourceClaim

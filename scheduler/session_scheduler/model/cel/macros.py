@@ -7,8 +7,9 @@ value. Source: the language's definition, cel-go (ext/comprehensions.go, ext/lis
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from session_scheduler.model.cel.errors import EvaluationError, FinalError
 from session_scheduler.model.cel.lists import sorted_by
@@ -21,8 +22,7 @@ Each = Callable[[Names, Work], Iterable[tuple[Value, Names]]]
 """The values of the first variable, each with the names in scope."""
 
 
-@dataclass(frozen=True, slots=True)
-class Macro:
+class Macro(msgspec.Struct, frozen=True):
     """How many of the first arguments are variables, and how to build a step from the others."""
 
     variables: int

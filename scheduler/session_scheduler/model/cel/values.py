@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from functools import total_ordering
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from session_scheduler.model.cel.errors import EvaluationError
 from session_scheduler.model.cel.work import Work
 
@@ -28,15 +30,13 @@ class UInt(int):
     """An unsigned integer."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class QuantityValue:
+class QuantityValue(msgspec.Struct, frozen=True, order=True):
     """A Kubernetes quantity, in billionths."""
 
     billionths: int
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Duration:
+class Duration(msgspec.Struct, frozen=True, order=True):
     """A length of time."""
 
     nanoseconds: int
@@ -52,22 +52,19 @@ class Timestamp:
     """The offset of its time zone, in seconds east of UTC."""
 
 
-@dataclass(frozen=True, slots=True)
-class IP:
+class IP(msgspec.Struct, frozen=True):
     """An IP address."""
 
     address: ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-@dataclass(frozen=True, slots=True)
-class CIDR:
+class CIDR(msgspec.Struct, frozen=True):
     """A network, with the address in its text."""
 
     interface: ipaddress.IPv4Interface | ipaddress.IPv6Interface
 
 
-@dataclass(frozen=True, slots=True)
-class URL:
+class URL(msgspec.Struct, frozen=True):
     """A URL: its text without the fragment, and its undecoded parts."""
 
     text: str
@@ -77,16 +74,14 @@ class URL:
     query: str
 
 
-@dataclass(frozen=True, slots=True)
-class OptionalValue:
+class OptionalValue(msgspec.Struct, frozen=True):
     """A value that may be absent."""
 
     value: Value = None
     present: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TypeValue:
+class TypeValue(msgspec.Struct, frozen=True):
     """The type of a value."""
 
     name: str

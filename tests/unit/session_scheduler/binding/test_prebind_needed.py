@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from session_scheduler import hookimpl
 from session_scheduler.config.settings import DEFAULT_SCHEDULER_NAME
