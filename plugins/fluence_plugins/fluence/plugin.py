@@ -118,6 +118,8 @@ class FluencePlugin:
         self._waiting_logged = False
         self._recovered = self._named = False
         """Whether pods are recovered, and whether a replica has asked for the exclusive names."""
+        self._names_due = False
+        """Whether pods were recovered since a replica last asked for the exclusive names."""
         self._uncounted: set[str] = set()
         """The hosts whose load `recover` will count: what pods hold is not known before."""
         self._lost: set[str] = set()
@@ -191,8 +193,9 @@ class FluencePlugin:
     def exclusive_names(self) -> Mapping[str, Collection[str]]:
         """The virtual resources: two schedulers would allocate the same one."""
         self._named = True
-        if not self._recovered:
+        if not self._names_due:
             self._reload.check()  # as in `recover`, which must not change them any more
+        self._names_due = False
         return {"resource": self._claims.names}
 
     # ------------------------------------------------------------------ changes of the cluster
@@ -258,7 +261,8 @@ class FluencePlugin:
         if not self._named:
             self._reload.check()  # the file may have changed while the replica stood by
         lost = recover_holdings(holdings, self.live, self._loads)
-        uncounted, self._uncounted, self._recovered = self._uncounted, set(), True
+        uncounted, self._uncounted = self._uncounted, set()
+        self._recovered = self._names_due = True
         self._loads.recount(uncounted - {holding.node for holding in holdings})
         self._lost |= lost.keys()
         self._claims.count()

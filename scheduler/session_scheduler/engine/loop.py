@@ -115,12 +115,16 @@ class SchedulerLoop:
 
     # ------------------------------------------------------------------ standby
 
-    async def follow(self) -> Never:
-        """Keep the cache and the plugins' view of the nodes current while another replica leads."""
+    async def follow(self, recovered: Callable[[], None]) -> Never:
+        """Keep the cache, and the plugins' view of nodes and bound pods, current while another replica leads.
+
+        Calls `recovered` after plugins recovered the allocations of pods. Raises PluginError.
+        """
         while True:
             self._due.clear()
             await self.absorb()
-            self._scheduler.plugin_sync.sync_nodes()  # the next call retries plugins that fail
+            if await self._scheduler.plugin_sync.follow():
+                recovered()
             await asyncio.sleep(_STANDBY_SECONDS)
             await self._due.wait()
 

@@ -1,15 +1,38 @@
-"""Synchronises plugins between sessions: changed nodes, and allocations of pods that another replica bound."""
+"""Synchronises plugins between sessions: changed nodes, and allocations of pods that another replica bound.
+
+A replica that stands by recovers the allocations of bound pods as they change. So after it has acquired the Lease it
+recovers only the differences that its list shows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import structlog
+
+from session_scheduler.binding.binder import cancel
 from session_scheduler.binding.held_record import held_by, holding_of, record_problem
+from session_scheduler.framework.bindings import HELD_ANNOTATION, Allocation
 from session_scheduler.framework.hooks import HookCall, HookCalls, PluginError
 from session_scheduler.framework.observer import Observer
 from session_scheduler.model.groups import Task
 from session_scheduler.state.cache import Cache
+
+_log = structlog.get_logger(__name__)
+
+
+_Lost = tuple[Task, str, str]
+"""A pod whose allocation a plugin cannot recover, the plugin's name, and why."""
+
+
+class _Recovered(NamedTuple):
+    """A bound pod whose allocations the plugins have recovered while this replica stands by."""
+
+    task: Task
+    node: str | None
+    record: str | None
 
 
 @dataclass(eq=False, repr=False)
@@ -23,22 +46,86 @@ class PluginSync:
     """By `recover` hook and pod uid: bound pods to recover before the next session."""
     _foreign: set[str] = field(default_factory=set, init=False)
     """Pods (uids) of other schedulers whose records a plugin has, or will have, recovered."""
+    _recovered: dict[str, _Recovered] = field(default_factory=dict, init=False)
+    """By pod uid, while this replica stands by."""
+    _lost: set[str] = field(default_factory=set, init=False)
+    """Those pods (uids) that a plugin could not recover."""
+    _followed: bool = field(default=False, init=False)
+    """Whether this replica has called `recover` while it stands by."""
+
+    # ------------------------------------------------------------------ standby and start
+
+    async def follow(self) -> bool:
+        """While another replica leads: synchronise the plugins with the cache. Returns whether it called `recover`.
+
+        It reports nothing; `start` does. Raises PluginError.
+        """
+        await self.release_changed()
+        if self.sync_nodes():
+            return False  # the next call retries plugins that fail
+        new = self._unrecovered()
+        if not new and self._followed:
+            return False
+        self._lost.update(task.uid for task, _, _ in self._recover_all(new))
+        self._recovered.update((task.uid, _as_recovered(task)) for task in new)
+        self._followed = True
+        return True
+
+    async def release_changed(self, *, lost: bool = False) -> None:
+        """Free what pods hold that have ended since they were recovered, or that have another node or record.
+
+        With `lost`, also what pods hold that a plugin could not recover: `start` recovers them again.
+        """
+        for uid, known in list(self._recovered.items()):
+            task = self.cache.tasks.get(uid)
+            if task is None or _as_recovered(task)[1:] != known[1:] or (lost and uid in self._lost):
+                del self._recovered[uid]
+                self._lost.discard(uid)
+                allocation = Allocation(uid, known.task.pod, known.node or "")
+                for error in await cancel(self._releasing(known.task), allocation):
+                    _log.error("cancel failed", pod=known.task.key, plugin=error.plugin, error=str(error))
 
     def start(self) -> None:
-        """Recover the allocations of all bound pods, also of other schedulers. Raises PluginError."""
-        bound = sorted(self.cache.bound_tasks(), key=lambda task: task.key)
-        for name, calls in self.profiles.items():
-            ours = [task for task in bound if task.pod.spec.scheduler_name == name]
-            for task in ours:
+        """Recover the allocations of the bound pods that are not recovered yet, also of other schedulers.
+
+        From now on events report what changes. Raises PluginError.
+        """
+        for task in sorted(self.cache.bound_tasks(), key=lambda task: task.key):
+            if self._is_own(task):
                 self._report_problem(task)
+        for task, plugin, why in self._recover_all(self._unrecovered()):
+            self._report_lost(task, plugin, why)
+        self._recovered.clear()
+
+    def _unrecovered(self) -> list[Task]:
+        """The bound pods that are not recovered yet, in a fixed order."""
+        found = (task for task in self.cache.bound_tasks() if task.uid not in self._recovered)
+        return sorted(found, key=lambda task: task.key)
+
+    def _recover_all(self, tasks: Sequence[Task]) -> list[_Lost]:
+        """Let the plugins recover the allocations of these pods. Returns those that they cannot. Raises PluginError."""
+        lost: list[_Lost] = []
+        for name, calls in self.profiles.items():
+            ours = [task for task in tasks if task.pod.spec.scheduler_name == name]
             for call in calls.functions("recover"):
-                self._recover(call, ours)
+                lost += self._recover(call, ours)
         foreign: dict[HookCall, list[Task]] = {}
-        for task in bound:
+        for task in tasks:
             for call in self._foreign_calls(task):
                 foreign.setdefault(call, []).append(task)
-        for call, tasks in foreign.items():
-            self._recover(call, tasks)
+        for call, of_call in foreign.items():
+            lost += self._recover(call, of_call)
+        return lost
+
+    def _releasing(self, task: Task) -> Sequence[HookCall]:
+        """The `cancel` hooks of the plugins that have recovered what a pod holds."""
+        calls = self.profiles.get(task.pod.spec.scheduler_name)
+        if calls is None:
+            return self.ended(task)
+        recovering = {call.plugin for call in calls.functions("recover")}
+        return [call for call in calls.functions("cancel") if call.plugin in recovering]
+
+    # ------------------------------------------------------------------ while this replica leads
 
     def later(self, task: Task) -> None:
         """Recover a pod that another replica or scheduler, or a late request, bound, before the next session."""
@@ -86,7 +173,8 @@ class PluginSync:
                 tasks = [task for uid, task in found.items() if self.cache.tasks.get(uid) is task and task.node]
                 try:
                     if tasks and name not in failed:
-                        self._recover(call, tasks)
+                        for task, plugin, why in self._recover(call, tasks):
+                            self._report_lost(task, plugin, why)
                 except PluginError as error:
                     failed[name] = error
                 if name not in failed:
@@ -121,13 +209,17 @@ class PluginSync:
         if problem is not None:
             self.observer.problem(task.pod, problem)
 
-    def _recover(self, call: HookCall, tasks: Iterable[Task]) -> None:
-        """Let a plugin recover the allocations of bound pods; report those that it cannot. Raises PluginError."""
+    def _report_lost(self, task: Task, plugin: str, why: str) -> None:
+        self.observer.problem(task.pod, f"pod {task.key}: plugin {plugin} cannot recover its allocation: {why}")
+
+    def _recover(self, call: HookCall, tasks: Iterable[Task]) -> list[_Lost]:
+        """Let a plugin recover the allocations of bound pods. Returns those that it cannot. Raises PluginError."""
         lost: Mapping[str, str] | None = call(
             [holding_of(task, call.plugin, foreign=not self._is_own(task)) for task in tasks]
         )
-        for uid, why in (lost or {}).items():
-            task = self.cache.tasks.get(uid)
-            if task is not None:
-                text = f"pod {task.key}: plugin {call.plugin} cannot recover its allocation: {why}"
-                self.observer.problem(task.pod, text)
+        found = ((self.cache.tasks.get(uid), why) for uid, why in (lost or {}).items())
+        return [(task, call.plugin, why) for task, why in found if task is not None]
+
+
+def _as_recovered(task: Task) -> _Recovered:
+    return _Recovered(task, task.node, task.pod.metadata.annotations.get(HELD_ANNOTATION))

@@ -187,8 +187,10 @@ class Scheduler:
     async def recover(self) -> None:
         """Let the plugins recover the allocations of the bound pods in the cache, then recover the plans.
 
-        Raises InputError if a plugin's input does not match the cluster, else PluginError.
+        After a standby these are the allocations that changed since its last update. Raises InputError if a plugin's
+        input does not match the cluster, else PluginError.
         """
+        await self.plugin_sync.release_changed(lost=True)
         for failure in self.plugin_sync.sync_nodes().values():
             raise failure.__cause__ if isinstance(failure.__cause__, InputError) else failure
         self.plugin_sync.start()

@@ -169,12 +169,12 @@ class Replica:
     # ------------------------------------------------------------------ standby
 
     async def _stand_by(self, parts: _Parts) -> None:
-        """Keep the cache and the plugins' view of the nodes current, so that this replica can take over at once."""
+        """Keep the cache, and the plugins' view of nodes and bound pods, current, to take over at once."""
         for obj in await parts.mirror.start():
             parts.loop.deliver(Change.ADDED, obj)
         _log.info("standing by with a synced cache", objects=parts.loop.queued)
         async with background(*parts.following(compares=False)) as watching:
-            await first_of(parts.loop.follow(), beside=watching)
+            await first_of(parts.loop.follow(self._claim_names), beside=watching)
 
     # ------------------------------------------------------------------ leading
 

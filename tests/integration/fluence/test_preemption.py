@@ -16,6 +16,7 @@ from fluence_plugins.fluence.graph.placement import HostHolding, Placement
 from fluence_plugins.fluence.matching.simulated_removals import SimulatedRemovals
 from fluence_plugins.fluence.plugin import FluencePlugin
 from fluence_plugins.resources.config import ResourcesConfig
+from fluxion_cy import Allocation
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
 from ...tools.preempting import ended
@@ -174,6 +175,26 @@ def test_amounts_do_not_decide_while_a_pod_holds_a_whole_host() -> None:
     assert not live.shares_hosts
     live.allocations.free("uid")
     assert live.shares_hosts
+
+
+def test_a_pod_of_an_allocation_joins_the_pods_that_were_recovered_before() -> None:
+    """A replica that stands by recovers the pods of a gang as they are bound."""
+    live = LiveGraph(ResourcesConfig(), "first")
+    live.set_hosts({"n1": HostResources("n1", cores=2, memory_mib=1024, gpus=0)})
+    first, second = (Placement((HostHolding("n1", live.graph.host_path("n1"), (core,)),)) for core in (0, 1))
+    live.allocations.replay({"a": {7: first}})
+    live.allocations.replay({"b": {7: second}})
+    assert live.holdings.shares == {"a": {7: first}, "b": {7: second}}
+    assert live.matcher.allocation(7).R == both_at_once(first, second).R
+    live.allocations.free("a")
+    assert live.holdings.used_on("n1") == (1, 0, 0, 0)
+
+
+def both_at_once(first: Placement, second: Placement) -> Allocation:
+    live = LiveGraph(ResourcesConfig(), "first")
+    live.set_hosts({"n1": HostResources("n1", cores=2, memory_mib=1024, gpus=0)})
+    live.allocations.replay({"a": {7: first}, "b": {7: second}})
+    return live.matcher.allocation(7)
 
 
 def test_a_share_that_a_dry_run_cannot_restore_is_missing_until_the_graph_has_it() -> None:

@@ -353,3 +353,11 @@ def test_a_replica_that_has_named_its_resources_recovers_with_these(tmp_path: Pa
     file.write_text("resources: [{type: qpu, name: canopus}]")
     plugin.recover([])
     assert plugin.exclusive_names() == {"resource": {"borealis"}}
+
+
+def test_a_replica_that_has_recovered_while_it_stood_by_reads_the_file_again_before_it_leads(tmp_path: Path) -> None:
+    plugin, file = standby(tmp_path)
+    plugin.recover([])
+    assert plugin.exclusive_names() == {"resource": {"aurora"}}
+    file.write_text("resources: [{type: qpu, name: borealis}]")
+    assert plugin.exclusive_names() == {"resource": {"borealis"}}

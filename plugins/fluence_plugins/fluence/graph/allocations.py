@@ -155,8 +155,9 @@ class Allocations:
     def replay(self, shares: Mapping[str, Share], *, exactly: bool = False) -> None:
         """Hold what pods held, under the same jobids if they are free.
 
-        The pods of one allocation are replayed together. If that fails, each piece is tried by itself, and pieces that
-        the graph does not have are missing. A pod may get another place of a shared device, unless `exactly`.
+        The pods of one allocation are replayed together, and join those that hold parts of it already. If that fails,
+        each piece is tried by itself, and pieces that the graph does not have are missing. A pod may get another place
+        of a shared device, unless `exactly`.
         """
         self._holdings.moved.update(shares)
         by_job: dict[int, dict[str, Placement]] = {}
@@ -164,7 +165,7 @@ class Allocations:
             for jobid, part in share.items():
                 by_job.setdefault(jobid, {})[uid] = part
         for jobid, parts in sorted((by_job if exactly else self._with_places(by_job)).items()):
-            if not self._take(jobid, parts):
+            if not self._rejoin(jobid, parts):
                 self._take_pieces(jobid, parts)
 
     def _take(self, jobid: int, parts: Mapping[str, Placement]) -> bool:

@@ -25,6 +25,7 @@ from session_scheduler.cluster.partition_claims import ANNOTATION, PartitionClai
 from session_scheduler.config.partition import PartitionConfig
 from session_scheduler.config.settings import LeaderElection, Profile, SchedulerConfig, Serving
 from session_scheduler.engine import loop as loop_module
+from session_scheduler.framework.bindings import HELD_ANNOTATION
 from session_scheduler.model.objects import Lease, LeaseSpec, ObjectMeta
 from session_scheduler.registry.validation import hook_calls
 from session_scheduler.sdk import http_server
@@ -54,6 +55,8 @@ class Slow:
         """Its exclusive names until it recovers, and then."""
         self.called = []
         """The calls that rebuild its state, in order."""
+        self.lost: dict[str, str] = {}
+        """By pod: why it cannot recover what the pod holds."""
 
     @hookimpl
     def on_nodes_changed(self, changes):
@@ -63,6 +66,12 @@ class Slow:
     def recover(self, holdings):
         self.called.append(("recover", [holding.task.name for holding in holdings]))
         self.names = self.recovered_names
+        return {holding.task.uid: self.lost[holding.task.name] for holding in holdings
+                if holding.task.name in self.lost}  # fmt: skip
+
+    @hookimpl
+    async def cancel(self, allocation):
+        self.called.append(("cancel", allocation.pod.metadata.name))
 
     @hookimpl
     def exclusive_names(self):
@@ -174,9 +183,9 @@ async def test_a_replica_that_has_seen_another_leader_is_ready_and_follows_the_c
     world.cluster.give_lease_to("another")
     async with world.running():
         await world.until(lambda: world.ready == {"standing-by": None})
-        await world.until(lambda: world.slow.called == [{"n1": []}])
+        await world.until(lambda: world.slow.called == [{"n1": []}, ("recover", [])])
         world.cluster.put(node("n2"))
-        await world.until(lambda: world.slow.called == [{"n1": []}, {"n2": []}])
+        await world.until(lambda: world.slow.called[2:] == [{"n2": []}])
         assert world.ready == {"standing-by": None}
         assert world.health is None
         assert world.slow.served == []
@@ -192,16 +201,55 @@ async def test_a_standby_recovers_what_the_last_leader_bound_only_after_a_list_t
     world = World(pod("early", bound_to="n1"), pod("p"))
     world.cluster.give_lease_to("another")
     async with world.running():
-        await world.until(lambda: world.slow.called == [{"n1": ["early"]}])
+        early = [{"n1": ["early"]}, ("recover", ["early"])]
+        await world.until(lambda: world.slow.called == early)
         world.cluster.lists.clear()
         world.cluster.silence_watches()
         world.cluster.put(pod("late", bound_to="n1"))  # no watch reports it
         world.clock.advance(16)
         await world.until(lambda: "synced" in world.ready)
-        assert world.slow.called == [{"n1": ["early"]}]
+        assert world.slow.called == early
         world.cluster.lists.set()
         await world.until(lambda: world.cluster.pod().spec.node_name)
-        assert world.slow.called[1:3] == [{"n1": ["early", "late"]}, ("recover", ["early", "late"])]
+        assert world.slow.called[2:4] == [{"n1": ["early", "late"]}, ("recover", ["late"])]
+
+
+def calls(world: World, hook: str) -> list[Any]:
+    """The calls of a hook that rebuild the plugin's state."""
+    return [call for call in world.slow.called if isinstance(call, tuple) and call[0] == hook]
+
+
+async def test_a_standby_frees_what_pods_held_that_ended_and_recovers_new_and_changed_ones(monkeypatch):
+    monkeypatch.setattr(loop_module, "_STANDBY_SECONDS", 0.0)
+    world = World(*(pod(name, bound_to="n1") for name in ("gone", "changed", "same")), pod("p"))
+    world.cluster.give_lease_to("another")
+    async with world.running():
+        first = [{"n1": ["gone", "changed", "same"]}, ("recover", ["changed", "gone", "same"])]
+        await world.until(lambda: world.slow.called == first)
+        await world.cluster.delete(world.cluster.pod("gone"), grace_seconds=0)
+        world.cluster.put(pod("changed", bound_to="n1", annotations={HELD_ANNOTATION: "{}"}))
+        await world.until(lambda: {("cancel", "gone"), ("cancel", "changed")} <= {*calls(world, "cancel")})
+        world.cluster.put(pod("new", bound_to="n1"))
+        await world.until(lambda: world.slow.called[-1] == ("recover", ["new"]))
+        assert calls(world, "recover")[1:] == [("recover", ["changed"]), ("recover", ["new"])]
+        before = len(world.slow.called)
+        world.clock.advance(16)
+        await world.until(lambda: world.cluster.pod().spec.node_name)
+        assert world.slow.called[before] == ("recover", [])
+
+
+async def test_a_standby_that_leads_retries_and_reports_what_could_not_be_recovered():
+    world = World(pod("lost", bound_to="n1"), pod("same", bound_to="n1"), pod("p"))
+    world.slow.lost["lost"] = "another pod has it"
+    world.cluster.give_lease_to("another")
+    async with world.running():
+        await world.until(lambda: ("recover", ["lost", "same"]) in world.slow.called)
+        assert world.cluster.events == []
+        world.clock.advance(16)
+        await world.until(lambda: len(world.cluster.events) > 1)
+    assert world.slow.called[2:4] == [("cancel", "lost"), ("recover", ["lost"])]
+    notes = [event.note for event in world.cluster.events if event.regarding.metadata.name == "lost"]
+    assert notes == ["pod default/lost: plugin slow cannot recover its allocation: another pod has it"]
 
 
 async def test_a_standby_reports_invalid_objects_once_it_leads():
