@@ -135,9 +135,9 @@ def recover(holdings: Sequence[Holding]) -> Mapping[str, str] | None:
 
     Called again later, between sessions and after `on_nodes_changed`, with pods only: those found to be bound although
     no session of this replica placed them (another replica did, or a response was lost), and those that another
-    replica's gang plan places. Add what they hold to your state. Return the pods (by uid) whose holding cannot be
-    recovered, completely or in part, each with the reason: the scheduler reports a bound pod, and places a planned one
-    again.
+    replica's gang plan places. While the replica stands by, it is called with the pods that the leader binds. Add what
+    they hold to your state. Return the pods (by uid) whose holding cannot be recovered, completely or in part, each
+    with the reason: the scheduler reports a bound pod, and places a planned one again.
     """
 
 
@@ -415,7 +415,10 @@ async def prebind(binding: Binding) -> None:
 
 @hookspec
 async def cancel(allocation: Allocation) -> None:
-    """Release what a task held: the pod ended, was deleted, or was never bound. Idempotent."""
+    """Release what a task held: the pod ended, was deleted, or was never bound. Idempotent.
+
+    While the replica stands by, the scheduler calls it for pods that the plugin has recovered: write nothing then.
+    """
 
 
 @hookspec

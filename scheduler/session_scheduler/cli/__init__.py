@@ -81,14 +81,18 @@ def _give_up_output(status: int) -> int:
 
 
 def _run(words: list[str], *, plugin: bool) -> int:
-    import typer  # here, so that Ctrl-C during the import is clean, too
-    from typer.exceptions import TyperException
+    from session_scheduler.base.garbage_collection import no_collections
 
-    from session_scheduler.cli.app import build, plugin_options
-    from session_scheduler.cli.host import CommandHost
+    with no_collections():
+        import typer  # here, so that Ctrl-C during the import is clean, too
+        from typer.exceptions import TyperException
+
+        from session_scheduler.cli.app import build, plugin_options
+        from session_scheduler.cli.host import CommandHost
 
     try:
-        app = build(_completed() or words, reads_cluster=plugin)
+        with no_collections():
+            app = build(_completed() or words, reads_cluster=plugin)
         name = "kubectl fluence" if plugin else "fluence"
         result = app(words, prog_name=name, obj=CommandHost(plugin_options), standalone_mode=False)
     except typer.Abort:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
@@ -14,7 +13,7 @@ import msgspec
 import structlog
 
 from session_scheduler.base.clock import Clock, SystemClock
-from session_scheduler.base.garbage_collection import collect_rarely
+from session_scheduler.base.garbage_collection import collect_rarely, no_collections
 from session_scheduler.base.signals import background, first_of, stop_on_signals
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.builtin.extenders import Extenders
@@ -61,8 +60,9 @@ async def run(config: SchedulerConfig, *, kubeconfig: str | None = None, context
     """Schedule a live cluster until SIGTERM or SIGINT. Returns the exit status. Raises InputError."""
     answers = ExtenderAnswers(config.extenders) if config.extenders else None
     last = [(EXTENDERS, Extenders(answers))] if answers is not None else []
-    replica = Replica(config, Registry(BUILTIN).load_calls(config, *last), SystemClock(), answers)
-    gc.freeze()  # modules and plugins are permanent
+    with no_collections():  # it imports the plugins
+        profiles = Registry(BUILTIN).load_calls(config, *last)
+    replica = Replica(config, profiles, SystemClock(), answers)
     collect_rarely()
     connections = config.bindings_in_flight + _OTHER_CONNECTIONS
     async with connect(kubeconfig, context, config.leader_election, connections) as cluster:

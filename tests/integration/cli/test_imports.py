@@ -123,6 +123,16 @@ def test_a_simulation_imports_nothing_of_the_live_scheduler() -> None:
     })  # fmt: skip
 
 
+def test_the_imports_of_a_start_are_never_scanned_for_garbage(tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfiguration\n")
+    script = "import gc, sys; from session_scheduler.cli import main; main(sys.argv[1:]); " \
+             "print(len(gc.get_objects()), gc.get_freeze_count())"  # fmt: skip
+    options = ["run", "--config", str(config), "--kubeconfig", str(tmp_path / "missing")]
+    scanned, frozen = map(int, printed(script, *options).split())
+    assert scanned < frozen / 10
+
+
 def test_a_simulation_collects_garbage_rarely() -> None:
     script = "import gc, sys; from session_scheduler.cli import main; main(sys.argv[1:]); print(gc.get_threshold())"
     assert printed(script, "simulate", *QUICKSTART).splitlines()[-1] == "(200000, 20, 20)"
