@@ -37,7 +37,7 @@ def plot_of(report: Mapping[str, Any], variant: str) -> dict[str, Any]:
         "title": f"Placing the trace openb, variant {variant}: mean of {seeds} seed{'s' * (seeds > 1)}",
         "source": "how-to/measure-gpu-allocation.md",
         "x": "requested GPUs, %",
-        "series": [{"default": "Fluence"}.get(name, name) for name in curves],
+        "series": [{"default": "Fluence, by default"}.get(name, name) for name in curves],
         "panels": [
             {
                 "title": title,

@@ -282,7 +282,7 @@ def test_the_report_is_drawn_and_stored_for_the_documentation(tmp_path: Path) ->
     report.main([str(result), "cpu200", str(stored)])
     plot = json.loads(stored.read_text())["gpu_fleet"]
     assert plot["title"] == "Placing the trace openb, variant cpu200: mean of 2 seeds"
-    assert plot["series"] == ["FGD", "Fluence"]
+    assert plot["series"] == ["FGD", "Fluence, by default"]
     assert plot["panels"][0] == {"title": "GPUs allocated, %", "rows": [[80, 80, 40], [82, 82, 41]]}
     assert plot["panels"][2]["rows"][1] == [82, 81, 81]
     assert stored.read_text().startswith(before.split('"gpu_fleet"')[0].rstrip(" \n,{}"))
