@@ -178,8 +178,10 @@ class Registry:
         for plugin in profile.effective_plugins(defaults):
             key = (plugin.name, json.dumps(plugin.args, sort_keys=True, default=repr))
             if key not in shared:
-                _check_alone(plugin.name, profile.place_of(plugin.name), shared.values())
-                shared[key] = self.load_plugin(plugin, profile.place_of(plugin.name), sources)
+                place = profile.place_of(plugin.name)
+                found = self.load_plugin(plugin, place, sources)
+                _check_alone(found, place, shared.values())
+                shared[key] = found
             loaded.append(replace(shared[key], weight=plugin.weight))
         return loaded
 
@@ -258,10 +260,11 @@ def _check_actions(config: SchedulerConfig, loaded: Iterable[LoadedPlugin]) -> N
                 raise PluginArgumentsError(f"{config.source}: actions[{index}]: {refused[action]} [{plugin.source}]")
 
 
-def _check_alone(name: str, place: tuple[str, str], loaded: Iterable[LoadedPlugin]) -> None:
+def _check_alone(new: LoadedPlugin, place: tuple[str, str], loaded: Iterable[LoadedPlugin]) -> None:
     """A plugin with `single = True` has one instance: two would allocate the same resources twice."""
+    name = new.name
     for other in loaded:
-        if other.name == name and getattr(other.instance, "single", False):
+        if other.name == name and any(getattr(one.instance, "single", False) for one in (new, other)):
             where = ": ".join(place)
             raise PluginArgumentsError(
                 f"{where}.args: another profile has other arguments, and {name} has a single instance: "
