@@ -19,13 +19,15 @@ SOURCES = {
     "options/coordination.yaml": "options/coordination",
     "options/fencing.yaml": "options/fencing",
     "options/go-compatible.yaml": "options/go-compatible",
+    "options/gpu-device-plugin.yaml": "options/gpu-device-plugin",
     "options/master-queue.yaml": "options/master-queue",
     "options/monitoring.yaml": "options/monitoring",
+    "options/reserved-gpus.yaml": "options/reserved-gpus",
     "options/slurm-bridge.yaml": "options/slurm-bridge",
 }
 """Each flat file, with its source directory in kustomize/."""
-WHOLE = {"options/slurm-bridge.yaml"}
-"""Options that contain all objects of fluence.yaml, with changes. The chart has templates for these."""
+WHOLE = {"options/slurm-bridge.yaml", "options/gpu-device-plugin.yaml"}
+"""Options that contain all objects of another file, with changes. The chart has templates for these."""
 CHART_FILES = "chart/fluence/files"
 """The chart includes the rendered options, and only sets their namespace."""
 _HEADER = """\

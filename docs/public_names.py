@@ -31,6 +31,7 @@ MODULES = (
     "session_scheduler.model.device_variable",
     "session_scheduler.model.devices",
     "session_scheduler.model.durations",
+    "session_scheduler.model.gpu_reservations",
     "session_scheduler.model.gpu_shares",
     "session_scheduler.model.group_api",
     "session_scheduler.model.groups",

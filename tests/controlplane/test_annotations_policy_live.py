@@ -25,7 +25,7 @@ MANIFESTS = list(yaml.safe_load_all((DEPLOY / "options/annotations.yaml").read_t
 NATIVE, COSCHEDULING = "scheduling.k8s.io/v1alpha2", "scheduling.x-k8s.io/v1alpha1"
 REGION = PREFIX + "attr-region"
 RECORDS = {HELD: "{}", ATTEMPT: "one", PLAN: "{}", PREFIX + "backend": "qpu", PREFIX + "jobid": "7", REGION: "here",
-           PREFIX + "gpu": "0",
+           PREFIX + "gpu": "0", PREFIX + "gpu-device": "GPU-0",
            PREFIX + "attr-held": ""}  # fmt: skip
 """Annotations that only fluence writes on pods."""
 REQUESTS = {PREFIX + "require-region": "here", PREFIX + "require-backend": "qpu", PREFIX + "require-attr-x": "1"}

@@ -10,6 +10,8 @@ from session_scheduler.sdk.commands import LogFormat, LogLevel
 from session_scheduler.sdk.extras import require
 
 KUBELET_DIR = "/var/lib/kubelet/device-plugins"
+POD_RESOURCES = "/var/lib/kubelet/pod-resources/kubelet.sock"
+ACCOUNT_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 def device_plugin(
@@ -31,6 +33,15 @@ def device_plugin(
         str, typer.Option("--host", metavar="ADDRESS", help="The address of /metrics, /healthz, /livez and /readyz.")
     ] = "0.0.0.0",  # noqa: S104 (a pod's only address; it serves no secrets)
     port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port; 0 for any.")] = 8080,
+    report_gpus: Annotated[
+        bool, typer.Option("--report-gpus", help="Report the devices of the scheduler's GPU reservation pods.")
+    ] = False,
+    pod_resources: Annotated[
+        str, typer.Option("--pod-resources", metavar="SOCKET", help="The kubelet's socket that --report-gpus reads.")
+    ] = POD_RESOURCES,
+    account_dir: Annotated[
+        str, typer.Option("--account-dir", metavar="DIR", help="The service account that --report-gpus uses.")
+    ] = ACCOUNT_DIR,
     log_level: Annotated[LogLevel, typer.Option("--log-level", help="The lowest level to log.")] = LogLevel.INFO,
     log_format: Annotated[
         LogFormat | None,
@@ -55,6 +66,9 @@ def device_plugin(
         "kubelet_dir": kubelet_dir,
         "host": host,
         "port": port,
+        "report_gpus": report_gpus,
+        "pod_resources": pod_resources,
+        "account_dir": account_dir,
         "log_level": log_level.value,
         "log_format": form.value,
     }

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's C core writes logs in a format of its own
 
@@ -19,7 +20,10 @@ from fluence_plugins.resources.config import ResourcesConfig, resource_types
 from fluence_plugins.resources.file import CAPACITY_ENV, ResourcesFile
 from fluence_plugins.resources.file import capacity as capacity_of_environment
 from session_scheduler.errors import InputError
-from session_scheduler.sdk.signals import stop_on_signals
+from session_scheduler.sdk.signals import background, stop_on_signals
+
+if TYPE_CHECKING:
+    from fluence_plugins.device_advertisement.gpu_reports import GpuReports
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,9 @@ class Settings:
     kubelet_dir: str
     host: str
     port: int
+    report_gpus: bool = False
+    pod_resources: str = ""
+    account_dir: str = ""
 
 
 async def run(settings: Settings) -> None:
@@ -41,20 +48,30 @@ async def run(settings: Settings) -> None:
     config = resources.load() if resources else ResourcesConfig()
     metrics = Metrics(version("fluence-scheduler"))
     plugin = DevicePlugin(folder, capacity, metrics)
+    reports = _reports(settings) if settings.report_gpus else None
 
     def health() -> Mapping[str, str | None]:
         return {"loop": plugin.health()}
 
     def ready() -> Mapping[str, str | None]:
-        return {state.type: state.problem for state in plugin.states()}
+        states = {state.type: state.problem for state in plugin.states()}
+        return states if reports is None else {**states, "gpu-reports": reports.problem}
 
     endpoints = Endpoints(metrics=metrics.exposition, health=health, ready=ready)
     with stop_on_signals() as stop:
         await endpoints.start(settings.host, settings.port)
         try:
-            await plugin.run(resource_types(config), resources, stop)
+            async with background(*([] if reports is None else [reports.run()])):
+                await plugin.run(resource_types(config), resources, stop)
         finally:
             await endpoints.stop()
+
+
+def _reports(settings: Settings) -> GpuReports:
+    """Imported on demand: most nodes do without its libraries. Raises InputError."""
+    from fluence_plugins.device_advertisement.gpu_reports import ApiServer, GpuReports
+
+    return GpuReports(Path(settings.pod_resources), ApiServer(Path(settings.account_dir)))
 
 
 def _folder(option: str) -> Path:

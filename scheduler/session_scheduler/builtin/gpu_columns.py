@@ -20,6 +20,7 @@ from session_scheduler.model.gpu_shares import (
     MEMORY_SUFFIX,
     MOST_GPUS,
     SHARERS,
+    UNRESERVED,
     WHOLE,
     GpuUse,
     Placed,
@@ -30,8 +31,10 @@ INSUFFICIENT: Final = "Insufficient shared GPU"
 NO_GPUS: Final = "node(s) had no GPUs to share"
 HAD_WHOLE: Final = "node(s) had GPUs allocated whole to other pods"
 HAD_SHARERS: Final = "node(s) had GPUs shared by other pods"
+HAD_UNRESERVED: Final = "node(s) had shared GPUs without reservation pods"
 NO_MEMORY: Final = "node(s) did not report the memory of their GPUs"
 LITTLE_MEMORY: Final = "node(s) had GPUs with too little memory"
+_RESERVED_IF: Final = "reservation pods held all shared GPUs of {}"
 _MOST_THOUSANDTHS: Final = 2**12
 _MOST_MIB: Final = 2**40
 """The used amounts of one GPU are capped at these, so that sums and products stay within 64 bits."""
@@ -40,8 +43,11 @@ _MOST_MIB: Final = 2**40
 class GpuColumns:
     """The GPUs of a view's nodes. A node's GPUs are those of the first configured resource that it offers."""
 
-    def __init__(self, nodes: NodeView, resources: Iterable[str], highest: int) -> None:
-        """`highest`: the highest GPU index that any pod uses on any node."""
+    def __init__(self, nodes: NodeView, resources: Iterable[str], highest: int, *, reserved: bool = False) -> None:
+        """`highest`: the highest GPU index that any pod uses on any node.
+
+        `reserved`: a node may have whole and shared GPUs at once, because reservation pods hold the shared ones.
+        """
         self._nodes = nodes
         self._resources = tuple(resources)
         gpus = np.zeros(len(nodes), np.int64)
@@ -55,10 +61,12 @@ class GpuColumns:
         self.gpus: IntColumn = np.minimum(gpus, MOST_GPUS)
         self.memory: IntColumn = np.clip(memory, 0, LARGEST_MIB)
         """MiB of one GPU; 0 if unknown."""
-        self.has_whole: BoolColumn = whole > 0
-        """The nodes where a pod uses whole GPUs."""
+        self._whole: IntColumn = whole
+        """The GPUs that pods use whole."""
+        self._not_whole: IntColumn = np.maximum(gpus - whole, 0)
         self.per_thousandth: IntColumn = np.maximum(self.memory, 1)
         self._highest = highest
+        self._reserved = reserved
         self._free: list[IntColumn] | None = None
 
     @property
@@ -72,9 +80,24 @@ class GpuColumns:
                 if beyond.any():
                     on_each = on_each + np.where(beyond, self._used(gpu), 0)
             whole = WHOLE * self.per_thousandth
-            left = [np.maximum(whole - self._used(gpu) - on_each, 0) for gpu in range(most)]
+            used = [self._used(gpu) for gpu in range(most)]
+            left = [np.maximum(whole - amount - on_each, 0) for amount in used]
             self._free = [np.where(self.gpus > gpu, free, 0) for gpu, free in enumerate(left)]
+            if self._reserved:
+                self._leave_whole(self._free, used)
         return self._free
+
+    def _leave_whole(self, free: Sequence[IntColumn], used: Iterable[IntColumn]) -> None:
+        """Set the free amount of unused GPUs to 0 from the end, as many as other pods use whole.
+
+        The index of a GPU that is used whole is unknown, and so is the index of an unused one until it is shared.
+        """
+        shared = [amount > 0 for amount in used]
+        untouched = self.untouched
+        for gpu, column in enumerate(free):
+            unused = ~shared[gpu] & (self.gpus > gpu)
+            column[unused & (untouched <= 0)] = 0
+            untouched = untouched - unused
 
     def _used(self, gpu: int) -> IntColumn:
         thousandths: IntColumn = np.minimum(self._nodes.counter(GpuUse(gpu, in_mib=False)), _MOST_THOUSANDTHS)
@@ -99,7 +122,7 @@ class GpuColumns:
 
         If each extra task needs one GPU, it does not matter which one, because their shares are equal.
         """
-        fits = ~(self.never(share) | self.has_whole)
+        fits = ~(self.never(share) | (self._unreserved if self._reserved else self._whole > 0))
         extra, needs = self._extra(), self._needs(share)
         one_by_one = self._expected_sharers() > 0
         wanted: int | IntColumn = share.count
@@ -117,6 +140,32 @@ class GpuColumns:
             more = 0 if extra is None else int(extra[index])
             fits[index] = self._fits_after(index, [*expected(index), *([share] * more)], share)
         return fits
+
+    def fits_whole(self, number: int, expected: Callable[[int], Iterable[Share]]) -> BoolColumn:
+        """The nodes that fit a pod with so many whole GPUs, in addition to the shares of `expected` at an index."""
+        fits: BoolColumn = self._nodes.counter(SHARERS) == 0
+        if not self._reserved:
+            return fits
+        fits = ~self._unreserved & (self.untouched >= number)
+        nominated = self._nodes.counter(SHARERS) > self._nodes.counter(GIVEN)
+        for index in np.flatnonzero(fits & nominated).tolist():
+            free, full = self.free_on(index), WHOLE * int(self.per_thousandth[index])
+            before = free.count(full)
+            for one in expected(index):
+                pack(free, one.units(int(self.per_thousandth[index])), one.count)
+            fits[index] = self.untouched[index] - (before - free.count(full)) >= number
+        return fits
+
+    @property
+    def untouched(self) -> IntColumn:
+        """The number of GPUs that pods use neither whole nor in part."""
+        used = (self._used(gpu) > 0 for gpu in range(self._highest + 1))
+        return np.maximum(self._not_whole - sum(used, np.zeros(len(self.gpus), np.int64)), 0)
+
+    @property
+    def _unreserved(self) -> BoolColumn:
+        """The nodes where a pod shares a GPU that the kubelet may give to another pod."""
+        return self._nodes.counter(UNRESERVED) > 0
 
     def _fits_after(self, index: int, before: Iterable[Share], share: Share) -> bool:
         free, per = self.free_on(index), int(self.per_thousandth[index])
@@ -164,9 +213,27 @@ class GpuColumns:
             (f"node(s) had fewer than {share.count} GPUs to share", self.gpus < share.count),
             (NO_MEMORY, (self.memory == 0) & bool(share.mib)),
             (LITTLE_MEMORY, self._needs(share) > WHOLE * self.per_thousandth),
-            (HAD_WHOLE, self.has_whole),
+            (HAD_UNRESERVED, self._unreserved) if self._reserved else (HAD_WHOLE, self._whole > 0),
         ]
         return first_reasons(len(self.gpus), reasons, INSUFFICIENT)
+
+    def reasons_whole(self) -> dict[str, BoolColumn]:
+        """Why nodes do not fit a pod with whole GPUs: the first reason that holds for each."""
+        return first_reasons(len(self.gpus), [(HAD_UNRESERVED, self._unreserved & self._reserved)], HAD_SHARERS)
+
+    def whole_if(self, number: int) -> list[list[str]]:
+        """The change that would make each node fit a pod with so many whole GPUs."""
+        unreserved = self.reasons_whole().get(HAD_UNRESERVED)
+        return [[self._change_whole(index, number, unreserved is not None and bool(unreserved[index]))]
+                for index in range(len(self.gpus))]  # fmt: skip
+
+    def _change_whole(self, index: int, number: int, unreserved: bool) -> str:
+        node = self._nodes.node(index).metadata.name
+        if not self._reserved:
+            return f"no pod shared a GPU of {node}"
+        if unreserved:
+            return _RESERVED_IF.format(node)
+        return f"no pod used {number} of the GPUs of {node} ({int(self.untouched[index])} now)"
 
     def fits_if(self, share: Share) -> list[str | None]:
         """The change that would make each node fit; None if unknown."""
@@ -178,6 +245,8 @@ class GpuColumns:
 
     def _change(self, index: int, share: Share, why: str) -> str | None:
         node = self._nodes.node(index).metadata.name
+        if why == HAD_UNRESERVED:
+            return _RESERVED_IF.format(node)
         if why == HAD_WHOLE:
             return f"no pod used whole GPUs on {node}"
         if why == NO_MEMORY:

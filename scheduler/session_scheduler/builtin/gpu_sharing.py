@@ -1,38 +1,44 @@
 """The GpuSharing plugin: lets pods share GPUs by fraction or by memory, and assigns the GPUs of a node to them.
 
-A node's GPUs are used either whole or shared, because the kubelet assigns whole GPUs and only the kubelet knows which.
-The plugin counts a pod's GPUs on its node when a session places the pod, and undoes that with the placement. The
-request that binds the pod writes the GPUs in an annotation; after a restart the plugin reads them back from there.
+By default a node's GPUs are used either whole or shared, because the kubelet assigns whole GPUs and only the kubelet
+knows which. With reservation pods (`gpu_reservations`) a node can have both. The plugin counts a pod's GPUs on its node
+when a session places the pod, and undoes that with the placement. The request that binds the pod writes the GPUs in an
+annotation; after a restart the plugin reads them back from there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import structlog
 from pydantic import Field
 
-from session_scheduler.builtin.gpu_columns import HAD_SHARERS, GpuColumns, pack
+from session_scheduler.builtin.gpu_columns import GpuColumns, pack
+from session_scheduler.builtin.gpu_reservations import ReservationArguments, Reservations, share_held
 from session_scheduler.config.settings import PluginArguments
-from session_scheduler.framework.bindings import Holding
+from session_scheduler.framework.bindings import Binding, Holding, Runtime
 from session_scheduler.framework.callbacks import Event
 from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
 from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
+from session_scheduler.model.gpu_reservations import RESERVATION, Uncounted, reserved_gpu
 from session_scheduler.model.gpu_shares import (
     EVERY,
     GIVEN,
     GPU,
     GPU_COUNT,
+    GPU_DEVICE,
     GPU_FRACTION,
     GPU_MEMORY,
     MEMORY_SUFFIX,
     SHARERS,
+    UNRESERVED,
     WHOLE,
     Share,
     ShareError,
@@ -51,11 +57,18 @@ _WHOLE_GPU = Share(WHOLE, 0)
 """The share of a running pod with invalid annotations."""
 
 
+_SPARE_SECONDS = 5.0
+"""How much longer `prebind` may take than the wait for reservation pods."""
+
+
 class GpuSharingArguments(PluginArguments):
-    """The resources that are GPUs."""
+    """The resources that are GPUs, and whether a node may have whole and shared GPUs at once."""
 
     resources: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)] = ("nvidia.com/gpu",)
     """A node's GPUs are the first of these that it offers. The label of their memory is this name with `.memory`."""
+    whole_gpus: Literal["separate", "reserved"] = "separate"
+    """`separate`: a node's GPUs are all whole or all shared. `reserved`: a reservation pod holds each shared GPU."""
+    reservations: ReservationArguments = ReservationArguments()
 
 
 class GpuSharing:
@@ -69,8 +82,13 @@ class GpuSharing:
     normalise = Normalise.NONE
 
     def __init__(self, arguments: GpuSharingArguments | None = None) -> None:
-        self._resources = (arguments or GpuSharingArguments()).resources
-        self._active = False
+        arguments = arguments or GpuSharingArguments()
+        self._resources = arguments.resources
+        self.single = self._reserved = arguments.whole_gpus == "reserved"
+        """Whether a node may have whole and shared GPUs at once. Reservation pods need one owner."""
+        self._namespace = arguments.reservations.namespace
+        self.prebind_seconds = arguments.reservations.seconds + _SPARE_SECONDS
+        self._active = self._reserved
         """Whether any pod has requested a share yet: until then the plugin does nothing."""
         self._highest = -1
         """The highest index of an assigned GPU."""
@@ -78,28 +96,32 @@ class GpuSharing:
         """Pods on nodes whose GPUs must still be read."""
         self._in_flight: dict[Task, None] = {}
         """Pods that this replica assigned GPUs to, until a watch event reports them as bound."""
+        self._reservations = Reservations(arguments.reservations, self._resources, self._in_flight)
 
     # ------------------------------------------------------------------ classes and queueing hints
 
     @hookimpl
     def class_key(self, pod: Pod) -> Hashable | None:
-        """The annotations: pods with different shares are in different classes."""
+        """The annotations: pods with different shares are in different classes. So are reservation pods."""
         metadata = pod.metadata
         if not shares_gpus(metadata):
-            return None
+            return RESERVATION if self._is_reservation(pod) else None
         return tuple(metadata.annotations.get(name) for name in (GPU_FRACTION, GPU_MEMORY, GPU_COUNT))
 
     @hookimpl
     def footprint(self, cls: TaskClass) -> Iterable[Hashable] | None:
-        """The counter of sharers, and that of the share."""
+        """The counter of sharers, and that of the share. The GPU of a reservation pod counts with its sharers only."""
         if not shares_gpus(cls.pod.metadata):
-            return None
+            return map(Uncounted, self._resources) if self._is_reservation(cls.pod) else None
         self._active = True
         try:
             share = share_of(cls.pod.metadata)
         except ShareError:
             share = _WHOLE_GPU
         return SHARERS, share
+
+    def _is_reservation(self, pod: Pod) -> bool:
+        return self._reserved and reserved_gpu(pod, self._namespace) is not None
 
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:
@@ -140,6 +162,8 @@ class GpuSharing:
                     self._highest = max(self._highest, *gpus_of(task.counts))
                 elif share_held(task.cls) is not None:
                     self._to_read[task] = None
+            if self._reserved:
+                self._reservations.changed(change)
 
     @hookimpl
     def recover(self, holdings: Sequence[Holding]) -> dict[str, str] | None:
@@ -170,8 +194,12 @@ class GpuSharing:
             elif task.pod.spec.node_name:
                 del self._in_flight[task]
                 self._correct(session, task)
+                self._reservations.bound(task.node)
+        for task, unreserved in self._reservations.unreserved():
+            if task.row >= 0 and bool(task.counts.get(UNRESERVED)) is not unreserved:
+                session.count(task, {UNRESERVED: int(unreserved)})
         session.add_event_handler(partial(self._assign, session))
-        session.add_bind_mutation(_annotations)
+        session.add_bind_mutation(self._annotations)
 
     def _read(self, session: Session, task: Task) -> None:
         """Count a pod with the GPUs in its annotation."""
@@ -252,20 +280,33 @@ class GpuSharing:
         ordered = session.gpu_order(task, task.node or "", fitting)
         return tuple(sorted(map(int, ordered[:count])))
 
+    def _annotations(self, task: Task, _: str) -> Mapping[str, str] | None:
+        """The annotations with the pod's GPUs. Raises ShareError if they are unknown: the pod must not run then."""
+        if share_held(task.cls) is None:
+            return None
+        gpus = gpus_of(task.counts)
+        if not gpus or EVERY in gpus:
+            raise ShareError(f"no GPU of node {task.node} fits pod {task.key}: the scheduler retries it")
+        text = written(gpus)
+        return {GPU: text} if self._reserved else {GPU: text, GPU_DEVICE: text}
+
     # ------------------------------------------------------------------ evaluation
 
     @hookimpl
     def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Prepared:
-        """The share of the class, or None for whole GPUs. Skips pods without GPUs, and all until a pod shares one."""
+        """The share of the class, or its number of whole GPUs. Skips pods without GPUs.
+
+        Skips all pods until one shares a GPU, except with reservation pods.
+        """
         if not self._active:
             return SKIP
-        whole = self._wants_whole(cls)
+        whole = sum(cls.requests.get(resource, 0) for resource in self._resources)
         try:
             share = share_of(cls.pod.metadata)
         except ShareError as error:
             return Refusal(str(error))
         if share is None:
-            return Prepared(None, Scope.NODE, SKIP) if whole else SKIP
+            return Prepared(whole, Scope.NODE, SKIP) if whole else SKIP
         if whole:
             annotation = next(name for name in (GPU_FRACTION, GPU_MEMORY) if name in cls.pod.metadata.annotations)
             resource = next(name for name in self._resources if name in cls.requests)
@@ -276,13 +317,9 @@ class GpuSharing:
         return Prepared(share, scope, Scope.NODE)
 
     @hookimpl
-    def filter(self, session: Session, nodes: NodeView, mask: BoolColumn, state: Share | None) -> None:
-        """Clear the nodes that do not fit the share; for pods with whole GPUs, those with shared GPUs."""
-        fits = nodes.counter(SHARERS) == 0 if state is None else self._fits(session, nodes, state)
-        np.logical_and(mask, fits, out=mask)
-
-    def _fits(self, session: Session, nodes: NodeView, share: Share) -> BoolColumn:
-        columns = self._columns(nodes)
+    def filter(self, session: Session, nodes: NodeView, mask: BoolColumn, state: Share | int) -> None:
+        """Clear the nodes that do not fit the share, or the number of whole GPUs beside the shared ones."""
+        share = state if isinstance(state, Share) else None
 
         def expected(index: int) -> Iterable[Share]:
             waiting = session.nominations.waiting((nodes.node(index).metadata.name,))
@@ -290,32 +327,65 @@ class GpuSharing:
             for one in sorted(shares):
                 yield from [one] * columns.expected_with(one, index, own=one == share)
 
-        return columns.fits(share, expected)
+        columns = self._columns(nodes)
+        fits = columns.fits(state, expected) if isinstance(state, Share) else columns.fits_whole(state, expected)
+        np.logical_and(mask, fits, out=mask)
 
     @hookimpl
-    def score(self, nodes: NodeView, state: Share | None) -> IntColumn | None:
+    def score(self, nodes: NodeView, state: Share | int) -> IntColumn | None:
         """Higher for nodes whose GPUs are already shared, and for fuller ones, so that other nodes keep whole GPUs."""
-        return None if state is None else self._columns(nodes).scores(state)
+        return self._columns(nodes).scores(state) if isinstance(state, Share) else None
 
     @hookimpl
-    def reasons(self, nodes: NodeView, state: Share | None) -> Mapping[str, BoolColumn] | str:
+    def reasons(self, nodes: NodeView, state: Share | int) -> Mapping[str, BoolColumn] | str:
         """The reason: no GPUs, too few, too little memory, GPUs in use whole, or not enough free."""
-        return HAD_SHARERS if state is None else self._columns(nodes).reasons(state)
+        columns = self._columns(nodes)
+        return columns.reasons(state) if isinstance(state, Share) else columns.reasons_whole()
 
     @hookimpl
-    def fits_if(self, nodes: NodeView, state: Share | None) -> Sequence[Sequence[str] | None]:
+    def fits_if(self, nodes: NodeView, state: Share | int) -> Sequence[Sequence[str] | None]:
         """The free amount, the absence of other pods, or the label that each node needs."""
-        if state is None:
-            return [[f"no pod shared a GPU of {nodes.node(index).metadata.name}"] for index in range(len(nodes))]
-        return [None if text is None else [text] for text in self._columns(nodes).fits_if(state)]
+        columns = self._columns(nodes)
+        if not isinstance(state, Share):
+            return columns.whole_if(state)
+        return [None if text is None else [text] for text in columns.fits_if(state)]
 
     @hookimpl
-    def unresolvable(self, nodes: NodeView, state: Share | None) -> BoolColumn:
+    def unresolvable(self, nodes: NodeView, state: Share | int) -> BoolColumn:
         """The nodes that do not fit the share even without other pods."""
-        return np.zeros(len(nodes), np.bool_) if state is None else self._columns(nodes).never(state)
+        if isinstance(state, Share):
+            return self._columns(nodes).never(state)
+        return np.zeros(len(nodes), np.bool_)
+
+    @hookimpl
+    def prebind_needed(self, binding: Binding) -> bool:
+        """Whether reservation pods must be created, reported or deleted before the pod is bound."""
+        if not self._reserved:
+            return False
+        return share_held(binding.task.cls) is not None or (
+            self._wants_whole(binding.task.cls) and self._reservations.concerns(binding.node)
+        )
+
+    @hookimpl
+    async def prebind(self, binding: Binding) -> None:
+        """For a pod that shares GPUs: reserve them, and annotate the pod with the devices.
+
+        For a pod with whole GPUs: wait until reservation pods that no pod needs are gone. Raises ReservationError.
+        """
+        if share_held(binding.task.cls) is None:
+            await self._reservations.make_way(binding)
+        else:
+            devices = await self._reservations.reserve(binding, gpus_of(binding.task.counts))
+            if devices:
+                binding.annotations[GPU_DEVICE] = ",".join(devices)
+
+    @hookimpl
+    def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None] | None:
+        """Delete the reservation pods that no pod needs, and replace those that disappear."""
+        return self._reservations.serve(runtime, self.name) if self._reserved else None
 
     def _columns(self, nodes: NodeView) -> GpuColumns:
-        return GpuColumns(nodes, self._resources, self._highest)
+        return GpuColumns(nodes, self._resources, self._highest, reserved=self._reserved)
 
     # ------------------------------------------------------------------ reports
 
@@ -331,20 +401,5 @@ class GpuSharing:
         return {"devices": [f"gpu {gpu}" for gpu in gpus.split(",")]} if gpus else None
 
 
-def share_held(cls: TaskClass) -> Share | None:
-    """The share that a pod of the class counts as; None if it shares no GPU."""
-    return next((key for key in cls.footprint if isinstance(key, Share)), None)
-
-
 def _annotated_gpus(pod: Pod) -> str | None:
     return pod.metadata.annotations.get(GPU) if pod.spec.node_name and shares_gpus(pod.metadata) else None
-
-
-def _annotations(task: Task, _: str) -> Mapping[str, str] | None:
-    """The annotation with the pod's GPUs. Raises ShareError if they are unknown, because the pod must not run then."""
-    if share_held(task.cls) is None:
-        return None
-    gpus = gpus_of(task.counts)
-    if not gpus or EVERY in gpus:
-        raise ShareError(f"no GPU of node {task.node} fits pod {task.key}: the scheduler retries it")
-    return {GPU: written(gpus)}

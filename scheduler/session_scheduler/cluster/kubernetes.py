@@ -95,6 +95,8 @@ async def connect(
 class KubernetesCluster:
     """A live cluster; implements `port.Cluster`. `now` returns the time for events."""
 
+    simulated = False
+
     def __init__(
         self,
         client: ApiClient,

@@ -95,6 +95,8 @@ class MemoryCluster:
     With `binds_volumes`, reading a claim binds it first, and provisions its volume if necessary.
     """
 
+    simulated = True
+
     def __init__(
         self,
         objects: Iterable[PortObject] = (),

@@ -121,6 +121,9 @@ class Reader(Protocol):
 class Cluster(Protocol):
     """A cluster. Objects are immutable values."""
 
+    simulated: bool
+    """Whether no kubelets and controllers react to writes."""
+
     # more than five parameters: the ways to select objects
     async def list(
         self,

@@ -13,6 +13,7 @@ import msgspec
 from session_scheduler.errors import FluenceError
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import PODS, NodeTable
+from session_scheduler.model.gpu_reservations import Uncounted
 from session_scheduler.model.label_reads import LabelReads
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.pod_reads import PodReads
@@ -74,6 +75,11 @@ class ClassTable:
         cls = self._new(key, pod)
         cls.refusal = Refusal(cls.problem) if cls.problem else refusal
         self._collect_footprints(cls)
+        for one in cls.footprint:
+            if isinstance(one, Uncounted):
+                cls.requests.pop(one.resource, None)
+        amounts = sorted(cls.requests.items())
+        cls.usage = ((PODS, 1), *((self._table.resource(name), amount) for name, amount in amounts))
         return cls
 
     def _new(self, key: bytes, pod: Pod) -> TaskClass:
@@ -86,8 +92,6 @@ class ClassTable:
 
     def _build(self, key: bytes, pod: Pod) -> TaskClass:
         cls = TaskClass(self._next, key, pod, self.reads)
-        amounts = sorted(cls.requests.items())
-        cls.usage = ((PODS, 1), *((self._table.resource(name), amount) for name, amount in amounts))
         cls.terms = self._table.terms.terms_of(pod)
         return cls
 

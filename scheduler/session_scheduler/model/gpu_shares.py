@@ -17,7 +17,7 @@ from session_scheduler.errors import FluenceError
 from session_scheduler.model.meta import ObjectMeta
 from session_scheduler.model.quantity import parse_quantity
 
-__all__ = ["GPU", "GPU_FRACTION", "GPU_MEMORY"]
+__all__ = ["GPU", "GPU_DEVICE", "GPU_FRACTION", "GPU_MEMORY"]
 
 GPU_FRACTION: Final = "fluence.flux-framework.org/gpu-fraction"
 """The fraction of a GPU that the pod requests."""
@@ -27,6 +27,9 @@ GPU_COUNT: Final = "fluence.flux-framework.org/gpu-count"
 """On a pod that shares GPUs: how many GPUs of one node it needs, each to the same part."""
 GPU: Final = "fluence.flux-framework.org/gpu"
 """The GPUs of its node that the pod got: their indices, ascending, comma-separated. Only the scheduler writes it."""
+GPU_DEVICE: Final = "fluence.flux-framework.org/gpu-device"
+"""What containers need to use these GPUs, in the order of GPU: device IDs, or indices if all GPUs of the node are
+shared. Only the scheduler writes it."""
 WHOLE: Final = 1000
 """A whole GPU, in thousandths."""
 MOST_GPUS: Final = 64
@@ -41,6 +44,8 @@ SHARERS: Final = "gpu sharers"
 """Counter key: the pods on a row that request a part of a GPU, nominated pods included."""
 GIVEN: Final = "gpu sharers with gpus"
 """Counter key: the pods on a row that request a part of a GPU, and whose GPUs are known."""
+UNRESERVED: Final = "gpu sharers without reservations"
+"""Counter key: the bound pods on a row that use a part of a GPU which no reservation pod holds."""
 
 _FRACTION: Final = re.compile(r"0\.([0-9]{1,3})")
 _MIB: Final = re.compile(r"[0-9]{1,10}")

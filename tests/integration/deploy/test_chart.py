@@ -84,6 +84,23 @@ def test_what_the_go_version_did_takes_one_value() -> None:
     assert config["profiles"][0]["plugins"][0]["args"] == {"goCompatible": True, "requireInjectedEnv": True}
 
 
+def test_whole_and_shared_gpus_on_one_node_take_one_value() -> None:
+    made = chart("--set", "reservedGpus.enabled=true,slurmBridge.enabled=true")
+    files = [*manifests("options/reserved-gpus.yaml"), *manifests("options/gpu-device-plugin.yaml")]
+    names = {key(each) for each in files}
+    same([each for each in made if key(each) in names], files)
+    config = parse_config(find(made, "ConfigMap", "fluence")["data"]["config.yaml"], "config.yaml")
+    gpus = [one.args for profile in config.profiles for one in profile.plugins if one.name == "GpuSharing"]
+    assert gpus == [{"wholeGpus": "reserved", "reservations": {"namespace": NAMESPACE}}] * 2
+
+
+def test_whole_and_shared_gpus_on_one_node_need_the_device_plugin_and_the_policies() -> None:
+    for part in ("devicePlugin", "policies"):
+        assert "reservedGpus.enabled needs devicePlugin.enabled and policies.enabled: set both to true" in refusal(
+            "--set", f"reservedGpus.enabled=true,{part}.enabled=false"
+        )
+
+
 def test_what_the_go_version_did_names_the_values_that_it_needs() -> None:
     assert "goCompatible.enabled needs webhook.sidecarImage, coordination.enabled: true: set them, too" in refusal(
         "--set", "goCompatible.enabled=true"

@@ -144,6 +144,9 @@ startupProbe:
 {{- if not .Values.coordination.enabled }}{{ $missing = append $missing "coordination.enabled: true" }}{{ end -}}
 {{- if $missing }}{{ fail (printf "goCompatible.enabled needs %s: set them, too" (join ", " $missing)) }}{{ end -}}
 {{- end -}}
+{{- if and (.Values.reservedGpus).enabled (not (and .Values.devicePlugin.enabled .Values.policies.enabled)) -}}
+{{ fail "reservedGpus.enabled needs devicePlugin.enabled and policies.enabled: set both to true" }}
+{{- end -}}
 {{- range $field, $remedy := dict
       "profiles" "use schedulerNames, requireInjectedEnv, pluginArguments and slurmBridge" -}}
 {{- if hasKey $.Values.config $field }}{{ fail (printf "config.%s is not allowed: %s" $field $remedy) }}{{ end -}}
@@ -164,16 +167,17 @@ startupProbe:
 {{- define "fluence.config" -}}
 {{- include "fluence.checkConfig" . -}}
 {{- $args := mergeOverwrite (dict "requireInjectedEnv" (and .Values.webhook.enabled .Values.requireInjectedEnv)) (ternary (dict "goCompatible" true) dict (default false (.Values.goCompatible).enabled)) (deepCopy .Values.pluginArguments) -}}
+{{- $gpus := ternary (list (dict "name" "GpuSharing" "args" (dict "wholeGpus" "reserved" "reservations" (dict "namespace" .Release.Namespace)))) list (default false (.Values.reservedGpus).enabled) -}}
 {{- $profiles := list -}}
 {{- range .Values.schedulerNames -}}
-{{- $profiles = append $profiles (dict "schedulerName" . "plugins" (list (dict "name" "fluence" "args" $args))) -}}
+{{- $profiles = append $profiles (dict "schedulerName" . "plugins" (concat (list (dict "name" "fluence" "args" $args)) $gpus)) -}}
 {{- end -}}
 {{- with .Values.slurmBridge -}}
 {{- if .enabled -}}
 {{- if has .schedulerName $.Values.schedulerNames }}{{ fail (printf "slurmBridge.schedulerName must not be one of schedulerNames: %s" .schedulerName) }}{{ end -}}
 {{- $args := mergeOverwrite (dict "url" .url "tokenFile" "/etc/fluence/slurm/auth-token") (deepCopy .arguments) -}}
 {{- if ne .schedulerName "slurm-bridge-scheduler" }}{{ $args = set $args "schedulerName" .schedulerName }}{{ end -}}
-{{- $profiles = append $profiles (dict "schedulerName" .schedulerName "plugins" (list (dict "name" "fluence" "enabled" false) (dict "name" "DynamicResources" "enabled" false) (dict "name" "slurm-bridge" "args" $args))) -}}
+{{- $profiles = append $profiles (dict "schedulerName" .schedulerName "plugins" (concat (list (dict "name" "fluence" "enabled" false) (dict "name" "DynamicResources" "enabled" false) (dict "name" "slurm-bridge" "args" $args)) $gpus)) -}}
 {{- end -}}
 {{- end -}}
 {{- $election := dict "enabled" true "namespace" .Release.Namespace "name" "fluence" "leaseSeconds" 15 "renewSeconds" 10 "retrySeconds" 2 -}}

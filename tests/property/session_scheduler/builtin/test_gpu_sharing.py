@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,8 @@ from session_scheduler.model.objects import Pod
 from session_scheduler.testing.builders import pod
 from session_scheduler.testing.fake_cluster import FakeCluster
 
-NVIDIA = "nvidia.com/gpu"
+from ....tools.fake_kubelet_gpus import NVIDIA, Kubelets, reserved
+
 MEMORIES = {"n0": 0, "n1": 1000, "n2": 4096}
 """The MiB of one GPU, by node; 0: unlabelled."""
 COUNTS = {"n0": 2, "n1": 3, "n2": 1}
@@ -131,3 +133,68 @@ def test_all_evaluation_modes_choose_the_same_nodes_and_gpus(
 ) -> None:
     found = [decided(evaluation, batches, ordered=ordered) for evaluation in ("naive", "board", "heap")]
     assert found[0] == found[1] == found[2]
+
+
+RESERVED_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("part"), FRACTIONS, st.sampled_from([1, 1, 2]), st.sampled_from([0, 0, 9])),
+        st.tuples(st.just("part"), FRACTIONS, st.just(1), st.just(0)),
+        st.tuples(st.just("whole"), st.just(""), st.sampled_from([1, 1, 2]), st.sampled_from([0, 0, 9])),
+        st.tuples(st.sampled_from(["end", "end", "restart", "crash", "vanish", "reconcile"]), st.just(""),
+                  st.integers(0, 50), st.just(0)),
+    ),
+    max_size=16,
+)  # fmt: skip
+
+
+@given(RESERVED_STEPS, st.randoms(use_true_random=False))
+def test_with_reservation_pods_no_device_is_given_whole_and_in_part(
+    steps: list[tuple[str, str, int, int]], random: Random
+) -> None:
+    """The oracle knows the devices that a kubelet gave; it chooses any free one."""
+    cluster = reserved()
+    for name, count in COUNTS.items():
+        cluster.node(name, cpu="64", offers={NVIDIA: count})
+    kubelets = Kubelets(cluster, lambda free: random.choice(sorted(free)))
+    cluster.run()
+    for index, (what, fraction, number, priority) in enumerate(steps):
+        if what == "part":
+            asked = {GPU_FRACTION: fraction, **({GPU_COUNT: str(number)} if number > 1 else {})}
+            cluster.add(pod(f"p{index}", annotations=asked, priority=priority))
+        elif what == "whole":
+            cluster.add(pod(f"p{index}", requests={NVIDIA: number}, priority=priority))
+        elif what == "end":
+            there = sorted(
+                (one for one in live(cluster) if one.metadata.namespace == "default"), key=lambda one: one.key
+            )
+            if there:
+                cluster.delete_pod(there[number % len(there)].metadata.name)
+        elif what == "vanish":
+            held = sorted(kubelets.reservations(), key=lambda one: one.metadata.name)
+            if held:
+                cluster.delete_pod(held[number % len(held)].metadata.name, held[0].metadata.namespace)
+        elif what == "reconcile":
+            kubelets.reconcile()
+        elif what == "crash":  # between the reservation pods and the bind
+            names = [one.metadata.name for one in cluster.memory.objects(Pod) if not one.spec.node_name]
+            cluster.fail_binds(*names)
+            cluster.advance(301)
+            cluster.run()
+            cluster.mend_binds()
+            cluster.restart()
+        else:
+            cluster.restart()
+        cluster.run()
+        kubelets.check()
+        cluster.finish_deletions()
+        cluster.run()
+        kubelets.check()
+    for one in live(cluster):
+        if one.metadata.namespace == "default":
+            cluster.delete_pod(one.metadata.name)
+    for one in cluster.memory.objects(Pod):
+        if not one.spec.node_name:
+            cluster.delete_pod(one.metadata.name)
+    cluster.run()
+    kubelets.reconcile()
+    assert not kubelets.reservations()

@@ -75,7 +75,7 @@ def test_the_containers_of_a_pod_that_shares_gpus_see_its_gpus(fluxion: FluxionH
     given["metadata"]["annotations"] = {f"fluence.flux-framework.org/{annotation}": "0.5"}
     found = patched(given, fluxion.mutate(given, REQUEST))
     added = {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {
-        "apiVersion": "v1", "fieldPath": "metadata.annotations['fluence.flux-framework.org/gpu']"}}}  # fmt: skip
+        "apiVersion": "v1", "fieldPath": "metadata.annotations['fluence.flux-framework.org/gpu-device']"}}}  # fmt: skip
     first, second = found["spec"]["containers"]
     assert names_of(found["spec"]["initContainers"][0]) == names_of(first) == [*OURS, "NVIDIA_VISIBLE_DEVICES"]
     assert first["env"][-1] == added

@@ -408,3 +408,15 @@ def test_an_action_that_a_plugin_does_not_go_with_is_refused_where_it_is_listed(
     )
     with pytest.raises(PluginArgumentsError, match=r"^f\.yaml: actions\[2\]: backfill goes by time: remove it \["):
         Registry(BUILTIN).load_profiles(parse_config(f"{text}, backfill]", "f.yaml"))
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_profiles_with_and_without_reservation_pods_do_not_fit_together(order: tuple[int, int]) -> None:
+    """Whichever comes first: one of them would not see the reservation pods of the other."""
+    arguments: tuple[dict[str, object], ...] = ({}, {"wholeGpus": "reserved"})
+    profiles = tuple(
+        Profile(scheduler_name=f"s{number}", plugins=(PluginConfig(name="GpuSharing", args=arguments[which]),))
+        for number, which in enumerate(order)
+    )
+    with pytest.raises(PluginArgumentsError, match=r"another profile has other arguments, and GpuSharing has a single"):
+        Registry(BUILTIN).load_calls(SchedulerConfig(profiles=profiles))

@@ -1,0 +1,462 @@
+"""Creates, adopts and deletes reservation pods, so that the kubelet gives no shared GPU to another pod.
+
+The kubelet chooses the devices of a pod that requests whole GPUs. A reservation pod requests one GPU, and the device
+plugin of its node reports which one it got. `prebind` of the first pod on a GPU creates it, and waits for the report.
+A background task deletes it after the last pod on the GPU.
+
+Names of reservation pods are random, so a report can never be about an earlier pod. Before a pod uses an existing
+reservation pod, `prebind` writes to it; a deletion requires the resourceVersion that the decision read. So no
+replica deletes a reservation pod that another one has just begun to use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Annotated, Final
+from uuid import uuid4
+
+import structlog
+from pydantic import Field
+
+from session_scheduler.base.background import alongside
+from session_scheduler.cluster.errors import AlreadyExists, ClusterError, Conflict, Forbidden, Invalid, NotFound
+from session_scheduler.cluster.port import Cluster
+from session_scheduler.config.settings import PluginArguments
+from session_scheduler.errors import AttemptError
+from session_scheduler.framework.bindings import Binding, Runtime
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.gpu_reservations import (
+    NAME_PREFIX,
+    devices_of,
+    reported_device,
+    reservation_pod,
+    reserved_gpu,
+)
+from session_scheduler.model.gpu_shares import EVERY, GIVEN, Share, given_to, gpus_of
+from session_scheduler.model.groups import NodeChange, Task
+from session_scheduler.model.objects import Node, Pod
+from session_scheduler.model.quantity import QuantityError, parse_quantity
+
+_log = structlog.get_logger(__name__)
+LAST_SHARER: Final = "fluence.flux-framework.org/last-sharer"
+"""Annotation of a reservation pod: the uid of the pod that began to use it last. It changes the resourceVersion."""
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 1.0
+"""Seconds between two reads of a reservation pod."""
+_REPLACE_SECONDS: Final = 60.0
+"""The minimum time between two replacements of a GPU's reservation pod."""
+_CHECK_SECONDS: Final = 10.0
+_AFTER_ERROR: Final = 2.0
+
+
+class ReservationError(AttemptError):
+    """A GPU could not be reserved."""
+
+
+class ReservationArguments(PluginArguments):
+    """The form of reservation pods."""
+
+    namespace: Annotated[str, Field(min_length=1)] = "kube-system"
+    """The scheduler's own: it has the right to create pods nowhere else."""
+    image: Annotated[str, Field(min_length=1)] = "registry.k8s.io/pause:3.10"
+    priority_class_name: str = "system-node-critical"
+    seconds: Annotated[float, Field(ge=1, le=600)] = 30.0
+    """How long the binding of a pod waits for its reservation pods."""
+
+
+@dataclass(eq=False, slots=True)
+class _Node:
+    """A node's reservation pods and pods that share GPUs, as of the last change."""
+
+    name: str
+    resource: str
+    """The resource that its GPUs are."""
+    reservations: dict[str, Task] = field(default_factory=dict)
+    """By name. Their pods are always current; only a pod that comes or goes changes the node."""
+    sharers: tuple[Task, ...] = ()
+
+
+class Reservations:
+    """The reservation pods of all nodes. `in_flight` are pods on GPUs whose Bindings no event has shown yet."""
+
+    def __init__(self, arguments: ReservationArguments, resources: tuple[str, ...], in_flight: Collection[Task]):
+        self._arguments = arguments
+        self._resources = resources
+        self._in_flight = in_flight
+        self._nodes: dict[str, _Node] = {}
+        self._written: dict[str, dict[str, tuple[Pod, Pod | None]]] = {}
+        """By node and name: reservation pods that this replica has created or read, each with its last watched state.
+
+        They hold until the watch shows another state.
+        """
+        self._given: dict[str, dict[int, str]] = {}
+        """By uid: the devices of the pods in flight."""
+        self._simulated: set[str] = set()
+        self._locks: dict[tuple[str, int], asyncio.Lock] = {}
+        self._changed: dict[str, None] = {}
+        """Nodes whose pods are to be counted again as reserved or unreserved."""
+        self._disappeared: dict[str, Pod] = {}
+        """By uid: reservation pods that are gone or have ended since this replica leads."""
+        self._to_reconcile: dict[str, None] = {}
+        """Nodes that have changed since they were reconciled."""
+        self._replaced: dict[tuple[str, int], float] = {}
+        self._due: asyncio.Event | None = None
+
+    # ------------------------------------------------------------------ the view of the cluster
+
+    def changed(self, change: NodeChange) -> None:
+        """Update the view of a node."""
+        before = self._nodes.get(change.name)
+        pods = {task.name: task for task in change.tasks if self._gpu(task.pod) is not None}
+        sharers = tuple(task for task in change.tasks if share_held(task.cls) is not None)
+        for task in before.reservations.values() if before is not None and self._due is not None else ():
+            if task.name not in pods:
+                self._disappeared[task.uid] = task.pod
+        if pods or sharers:
+            self._nodes[change.name] = _Node(change.name, self._resource(change.node), pods, sharers)
+        else:
+            self._nodes.pop(change.name, None)
+        if before is not None or pods or sharers:
+            self._changed[change.name] = self._to_reconcile[change.name] = None
+            if self._due is not None:
+                self._due.set()
+
+    def _resource(self, node: Node | None) -> str:
+        for resource in self._resources if node is not None else ():
+            with suppress(QuantityError):
+                if parse_quantity(node.status.allocatable.get(resource, 0)) > 0:  # type: ignore[union-attr]
+                    return resource
+        return self._resources[0]
+
+    def _gpu(self, pod: Pod) -> int | None:
+        return reserved_gpu(pod, self._arguments.namespace)
+
+    def _known(self, node: str) -> dict[str, Pod]:
+        """All reservation pods of a node by name."""
+        found, written = self._watched(node), self._written.get(node, {})
+        for name, (pod, watched) in list(written.items()):
+            if found.get(name) is watched:
+                found[name] = pod
+            else:
+                del written[name]
+        return found
+
+    def _watched(self, node: str) -> dict[str, Pod]:
+        seen = self._nodes.get(node)
+        return {name: task.pod for name, task in seen.reservations.items()} if seen is not None else {}
+
+    def _remember(self, pod: Pod) -> None:
+        node, name = pod.spec.node_name, pod.metadata.name
+        self._written.setdefault(node, {})[name] = pod, self._watched(node).get(name)
+
+    def _forget(self, pod: Pod) -> None:
+        name = pod.metadata.name
+        self._written.get(pod.spec.node_name, {}).pop(name, None)
+        if (seen := self._nodes.get(pod.spec.node_name)) is not None:
+            seen.reservations.pop(name, None)
+
+    def _sharers(self, node: str) -> Iterator[Task]:
+        """The pods that share GPUs of a node, also those in flight."""
+        seen = self._nodes.get(node)
+        tasks = dict.fromkeys((*(seen.sharers if seen is not None else ()), *self._in_flight))
+        return (task for task in tasks if task.node == node)
+
+    def _devices(self, task: Task) -> Mapping[int, str]:
+        """The device of each GPU that a pod uses, as far as known."""
+        if not task.pod.spec.node_name:
+            return self._given.get(task.uid, {})
+        gpus = _gpus(task)
+        return {} if EVERY in gpus else devices_of(task.pod.metadata, gpus) or {}
+
+    def _preferred(self, node: str) -> dict[int, Pod]:
+        """The usable reservation pod of each GPU: the one whose device pods already use, else the oldest."""
+        used = {pair for task in self._sharers(node) for pair in self._devices(task).items()}
+        found: dict[int, Pod] = {}
+        for pod in sorted(self._known(node).values(), key=_by_age):
+            gpu = self._gpu(pod)
+            if gpu is not None and _is_live(pod) and (gpu not in found or (gpu, reported_device(pod)) in used):
+                found[gpu] = pod
+        return found
+
+    def _surplus(self, node: str) -> list[Pod]:
+        """The reservation pods of a node that hold a GPU which no pod shares, or that are being deleted."""
+        known = self._known(node)
+        if not known:
+            return []
+        preferred, needed = self._preferred(node), {gpu for task in self._sharers(node) for gpu in _gpus(task)}
+        return [
+            pod
+            for pod in known.values()
+            if (gpu := self._gpu(pod)) is not None
+            and (preferred.get(gpu) is not pod or needed.isdisjoint((gpu, EVERY)))
+        ]
+
+    def bound(self, node: str) -> None:
+        """A pod in flight is bound to the node."""
+        self._changed[node] = None
+
+    def unreserved(self) -> Iterator[tuple[Task, bool]]:
+        """For bound pods on the nodes that changed: whether the kubelet may give one of their GPUs to another pod."""
+        names, self._changed = self._changed, {}
+        for name in names:
+            unreserved = self._unreserved(name)
+            if unreserved:
+                self._changed[name] = None  # a report does not change the node
+            for task in self._sharers(name):
+                if task.pod.spec.node_name:
+                    yield task, task in unreserved
+
+    def _unreserved(self, name: str) -> set[Task]:
+        """The bound pods on a node that use a GPU without a reservation pod, or one that is not theirs alone."""
+        seen = self._nodes.get(name)
+        if seen is None:
+            return set()
+        held = {(self._gpu(pod), reported_device(pod)) for pod in self._watched(name).values() if _is_live(pod)}
+        bound = [task for task in self._sharers(name) if task.pod.spec.node_name and task.uid not in self._simulated]
+        pairs = {pair for task in bound for pair in self._devices(task).items()}
+        devices, gpus = {device for _, device in pairs}, {gpu for gpu, _ in pairs}
+        held_twice = len(pairs) > min(len(devices), len(gpus))
+        return {task for task in bound
+                if held_twice or not (own := self._devices(task)) or not held.issuperset(own.items())}  # fmt: skip
+
+    # ------------------------------------------------------------------ before a pod is bound
+
+    def concerns(self, node: str) -> bool:
+        """Whether a pod with whole GPUs must wait before it is bound to the node."""
+        return bool(self._surplus(node) or self._unreserved(node))
+
+    async def make_way(self, binding: Binding) -> None:
+        """Delete the reservation pods that no pod needs, and wait until they are gone. Raises ReservationError."""
+        if binding.cluster.simulated:
+            return
+        try:
+            async with asyncio.timeout(self._arguments.seconds):
+                await self._make_way(binding.cluster, binding.node)
+        except TimeoutError:
+            names = ", ".join(pod.key for pod in self._surplus(binding.node))
+            raise ReservationError(f"GPUs of node {binding.node} are not free yet: reservation pods that no pod needs "
+                                   f"have not terminated: {names}") from None  # fmt: skip
+        if self._unreserved(binding.node):
+            raise ReservationError(f"node {binding.node} has shared GPUs without reservation pods")
+
+    async def _make_way(self, cluster: Cluster, node: str) -> None:
+        while surplus := self._surplus(node):
+            pod = surplus[0]
+            if await self._delete(cluster, pod):
+                pause = _FIRST_PAUSE
+                while await self._read(cluster, pod) is not None:
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LONGEST_PAUSE)
+
+    async def reserve(self, binding: Binding, gpus: tuple[int, ...]) -> tuple[str, ...]:
+        """The devices of these GPUs of the node, each held by a reservation pod. Empty in a simulation.
+
+        Raises ReservationError, ClusterError.
+        """
+        if binding.cluster.simulated:
+            self._simulated.add(binding.task.uid)
+            return ()
+        in_flight = {task.uid for task in self._in_flight}
+        self._given = {uid: devices for uid, devices in self._given.items() if uid in in_flight}
+        waits_for = ""
+        try:
+            async with asyncio.timeout(self._arguments.seconds):
+                pods = []
+                for gpu in gpus:
+                    waits_for = "other reservation pods have not terminated"
+                    async with self._locks.setdefault((binding.node, gpu), asyncio.Lock()):
+                        pods.append(await self._held(binding, gpu))
+                devices = {}
+                for gpu, pod in zip(gpus, pods, strict=True):
+                    waits_for = (f"no device plugin has reported the device of reservation pod {pod.key}: run "
+                                 "`fluence device-plugin --report-gpus` on the node")  # fmt: skip
+                    devices[gpu] = await self._reported(binding.cluster, pod)
+                    self._check(binding, gpu, devices[gpu])
+        except TimeoutError:
+            raise ReservationError(f"GPU {','.join(map(str, gpus))} of node {binding.node} is not reserved after "
+                                   f"{self._arguments.seconds:g} s: {waits_for}") from None  # fmt: skip
+        self._given[binding.task.uid] = devices
+        return tuple(devices.values())
+
+    async def _held(self, binding: Binding, gpu: int) -> Pod:
+        """The reservation pod of a GPU: an existing one, which is now in use, or a new one."""
+        while (pod := self._preferred(binding.node).get(gpu)) is not None:
+            try:
+                fresh = await binding.cluster.patch_metadata(pod, annotations={LAST_SHARER: binding.task.uid})
+            except NotFound:
+                self._forget(pod)
+                continue
+            self._remember(fresh)
+            if _is_live(fresh):
+                return fresh
+            await self._end(binding.cluster, fresh)
+        await self._make_way(binding.cluster, binding.node)
+        return await self._create(binding.cluster, binding.node, gpu)
+
+    async def _create(self, cluster: Cluster, node: str, gpu: int) -> Pod:
+        arguments, seen = self._arguments, self._nodes.get(node)
+        pod = reservation_pod(
+            f"{NAME_PREFIX}{uuid4().hex[:20]}", arguments.namespace, node, gpu,
+            resource=seen.resource if seen is not None else self._resources[0], image=arguments.image,
+            priority_class_name=arguments.priority_class_name,
+        )  # fmt: skip
+        try:
+            created = await cluster.create(pod)
+        except (Forbidden, Invalid, NotFound, AlreadyExists) as error:
+            raise ReservationError(f"cannot create a reservation pod for GPU {gpu} of node {node}: {error}") from None
+        self._remember(created)
+        return created
+
+    async def _reported(self, cluster: Cluster, pod: Pod) -> str:
+        """Wait until the device plugin has reported the device of a reservation pod."""
+        pause, found = _FIRST_PAUSE, pod
+        while (device := reported_device(found)) is None or not _is_live(found):
+            if not _is_live(found):
+                await self._end(cluster, found)
+                raise ReservationError(f"the kubelet of node {pod.spec.node_name} rejected or ended reservation pod "
+                                       f"{pod.key}: it has no free GPU, or no capacity for the pod")  # fmt: skip
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            fresh = await self._read(cluster, pod)
+            if fresh is None:
+                raise ReservationError(f"reservation pod {pod.key} was deleted")
+            found = fresh
+        return device
+
+    def _check(self, binding: Binding, gpu: int, device: str) -> None:
+        """Raise ReservationError if other pods use the GPU as another device, or the device as another GPU."""
+        for task in self._sharers(binding.node):
+            for other, used in self._devices(task).items() if task is not binding.task else ():
+                if (other == gpu) is not (used == device):
+                    raise ReservationError(f"GPU {gpu} of node {binding.node} is device {device}, but pod {task.key} "
+                                           f"uses device {used} as GPU {other}")  # fmt: skip
+
+    # ------------------------------------------------------------------ requests
+
+    async def _read(self, cluster: Cluster, pod: Pod) -> Pod | None:
+        """The current state of a reservation pod; None if it is gone."""
+        try:
+            fresh = await cluster.get(Pod, pod.metadata.namespace, pod.metadata.name)
+        except NotFound:
+            self._forget(pod)
+            return None
+        self._remember(fresh)
+        return fresh
+
+    async def _delete(self, cluster: Cluster, pod: Pod) -> bool:
+        """Delete a reservation pod unless it has changed since it was read. Returns whether it is being deleted."""
+        if pod.metadata.deletion_timestamp is not None:
+            return True
+        try:
+            await cluster.delete(pod, resource_version=pod.metadata.resource_version)
+        except NotFound:
+            self._forget(pod)
+            return False
+        except Conflict:
+            await self._read(cluster, pod)
+            return False
+        return True
+
+    async def _end(self, cluster: Cluster, pod: Pod) -> None:
+        """Delete a reservation pod that has ended; it holds nothing."""
+        if pod.terminal:
+            with suppress(NotFound, Conflict):
+                await cluster.delete(pod, grace_seconds=0)
+            self._forget(pod)
+
+    # ------------------------------------------------------------------ in the background
+
+    @asynccontextmanager
+    async def serve(self, runtime: Runtime, plugin: str) -> AsyncGenerator[None]:
+        """Reconcile the reservation pods while this context is entered."""
+        self._due = asyncio.Event()
+        self._due.set()
+        self._to_reconcile.update(dict.fromkeys(self._nodes))
+        async with alongside(self._run(runtime, plugin, self._due)):
+            yield
+
+    async def _run(self, runtime: Runtime, plugin: str, due: asyncio.Event) -> None:
+        reported: dict[str, str] = {}
+        """By uid: the node of each pod that was reported as unreserved, and still is."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LONGEST_PAUSE if reported else _CHECK_SECONDS):
+                    await due.wait()
+            due.clear()
+            if not runtime.elected or runtime.cluster is None:
+                continue
+            self._to_reconcile.update(dict.fromkeys(reported.values()))
+            names = list(self._to_reconcile)
+            try:
+                await self.reconcile(runtime.cluster)
+            except (ClusterError, ReservationError) as error:
+                _log.warning("failed to reconcile reservation pods", error=str(error))
+                await asyncio.sleep(_AFTER_ERROR)
+                due.set()
+            unreserved = {task.uid: task for name in names for task in self._unreserved(name)}
+            for uid in unreserved.keys() - reported.keys():
+                note = "no reservation pod holds its GPU: its node gets no further pods with GPUs"
+                runtime.tell(unreserved[uid].pod, "GpuUnreserved", note)  # codespell:ignore tell
+            if reported.keys() - unreserved.keys():
+                runtime.change(plugin, lambda: None)  # retries the pods that waited for this
+            reported = {uid: task.node or "" for uid, task in unreserved.items()}
+
+    async def reconcile(self, cluster: Cluster) -> None:
+        """Delete the reservation pods that no pod needs, and replace those that disappeared while pods need them."""
+        while self._disappeared:
+            _, pod = self._disappeared.popitem()
+            with suppress(NotFound):  # of a node that left the partition, it stays
+                fresh = await cluster.get(Pod, pod.metadata.namespace, pod.metadata.name)
+                if fresh.metadata.uid == pod.metadata.uid:
+                    await self._end(cluster, fresh)
+        names, self._to_reconcile = list(self._to_reconcile), {}
+        while names:
+            try:
+                await self._reconcile(cluster, names[-1])
+            except (ClusterError, ReservationError):
+                self._to_reconcile.update(dict.fromkeys(names))
+                raise
+            names.pop()
+
+    async def _reconcile(self, cluster: Cluster, node: str) -> None:
+        watched = self._watched(node)
+        for pod in list(self._known(node).values()):
+            if pod.metadata.name not in watched:  # no event has shown it: it may be gone
+                await self._read(cluster, pod)
+        for pod in self._surplus(node):
+            await self._delete(cluster, pod)
+        for gpu in self._lacking(node):
+            now = asyncio.get_running_loop().time()
+            if now - self._replaced.get((node, gpu), -_REPLACE_SECONDS) >= _REPLACE_SECONDS:
+                self._replaced[node, gpu] = now
+                _log.warning("replacing the reservation pod of a shared GPU", node=node, gpu=gpu)
+                await self._create(cluster, node, gpu)
+
+    def _lacking(self, node: str) -> list[int]:
+        """The GPUs of bound pods with known devices that no reservation pod holds."""
+        gpus = {gpu for task in self._unreserved(node) for gpu in self._devices(task)}
+        return sorted(gpus - self._preferred(node).keys()) if gpus else []
+
+
+def share_held(cls: TaskClass) -> Share | None:
+    """The share that a pod of the class counts as; None if it shares no GPU."""
+    return next((key for key in cls.footprint if isinstance(key, Share)), None)
+
+
+def _gpus(task: Task) -> tuple[int, ...]:
+    """The GPUs of a pod on a node; EVERY if they are unknown."""
+    if GIVEN in task.counts:
+        return gpus_of(task.counts)
+    share = share_held(task.cls)
+    return (share is not None and given_to(task.pod.metadata, share)) or (EVERY,)
+
+
+def _is_live(pod: Pod) -> bool:
+    return not pod.terminal and pod.metadata.deletion_timestamp is None
+
+
+def _by_age(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.creation_timestamp or "", pod.metadata.name

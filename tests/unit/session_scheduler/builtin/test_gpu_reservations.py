@@ -1,0 +1,444 @@
+"""Whole and shared GPUs on one node: reservation pods hold the shared ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from session_scheduler.cluster.errors import Forbidden
+from session_scheduler.engine.explain import explain_pending
+from session_scheduler.model.gpu_reservations import RESERVATION, RESERVED_DEVICE
+from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_DEVICE, GPU_FRACTION
+from session_scheduler.model.objects import Pod
+from session_scheduler.testing.builders import gang, pod
+from session_scheduler.testing.driving import finished
+from session_scheduler.testing.fake_cluster import FakeCluster
+
+from ....tools.fake_kubelet_gpus import NVIDIA, SYSTEM, Kubelets, reserved
+
+
+def part(name: str, fraction: str, count: int = 1, **options: Any) -> Pod:
+    annotations = {GPU_FRACTION: fraction, **({GPU_COUNT: str(count)} if count > 1 else {})}
+    return pod(name, annotations=annotations, **options)
+
+
+def whole(name: str, count: int = 1, **options: Any) -> Pod:
+    return pod(name, requests={NVIDIA: count}, **options)
+
+
+def world(gpus: int = 2, nodes: int = 1, **options: Any) -> tuple[FakeCluster, Kubelets]:
+    cluster = reserved(**options)
+    cluster.nodes(nodes, cpu="64", offers={NVIDIA: gpus})
+    return cluster, Kubelets(cluster, max)
+
+
+def annotation(cluster: FakeCluster, name: str, key: str = GPU_DEVICE) -> str | None:
+    return cluster.find(Pod, name).metadata.annotations.get(key)
+
+
+def fits_if(cluster: FakeCluster, name: str, node: str = "n1") -> list[str]:
+    (found,) = (one for one in explain_pending(cluster.scheduler)["pods"] if one["name"] == name)
+    return [change for one in found["nodes"][node]["fitsIf"] for change in one["changes"]]
+
+
+# ------------------------------------------------------------------ both kinds on a node
+
+
+def test_a_node_has_whole_and_shared_gpus_at_once() -> None:
+    cluster, kubelets = world(2)
+    cluster.add(part("a", "0.5"), part("b", "0.5"))
+    cluster.run()
+    cluster.add(whole("w"))
+    cluster.run()
+    cluster.assert_all_bound()
+    assert annotation(cluster, "a") == annotation(cluster, "b") == "GPU-n1-1"
+    assert annotation(cluster, "a", GPU) == "0"
+    assert kubelets.given[cluster.find(Pod, "w").metadata.uid] == ("GPU-n1-0",)
+    (held,) = kubelets.reservations()
+    assert held.metadata.namespace == SYSTEM
+    assert held.spec.node_name == "n1"
+    kubelets.check()
+
+
+def test_no_more_gpus_are_used_than_the_node_has() -> None:
+    cluster, kubelets = world(2)
+    cluster.add(whole("w"))
+    cluster.run()
+    cluster.add(part("a", "0.6"), part("b", "0.6"), whole("x"))
+    cluster.run()
+    placed = [name for name in ("a", "b", "x") if cluster.node_of(name)]
+    assert len(placed) == 1
+    kubelets.check()
+    cluster.assert_pending("b", "Insufficient shared GPU")
+
+
+def test_the_reasons_and_changes_name_the_gpus_that_are_missing() -> None:
+    cluster, _ = world(4)
+    cluster.add(part("a", "0.6"), whole("w", 2))
+    cluster.run()
+    cluster.add(whole("x", 2), part("c", "0.5", 2))
+    cluster.run()
+    cluster.assert_refused("x", "n1", by="GpuSharing", reason="node(s) had GPUs shared by other pods")
+    assert fits_if(cluster, "x") == ["no pod used 2 of the GPUs of n1 (1 now)"]
+    cluster.assert_refused("c", "n1", by="GpuSharing", reason="Insufficient shared GPU")
+    assert fits_if(cluster, "c") == [
+        "0.5 of each of 2 GPUs were free on n1 (0.4 of GPU 0, 1 of GPU 1, 0 of GPU 2, 0 of GPU 3 now)"
+    ]
+
+
+def test_a_pod_with_several_shares_gets_the_device_of_each() -> None:
+    cluster, kubelets = world(3)
+    cluster.add(part("a", "0.6", 2))
+    cluster.run()
+    assert annotation(cluster, "a", GPU) == "0,1"
+    assert annotation(cluster, "a") == "GPU-n1-2,GPU-n1-1"
+    assert len(kubelets.reservations()) == 2
+    kubelets.check()
+
+
+def test_the_gpu_is_free_again_after_its_last_sharer() -> None:
+    cluster, kubelets = world(1)
+    cluster.add(part("a", "0.5"), part("b", "0.5"))
+    cluster.run()
+    cluster.delete_pod("a")
+    cluster.run()
+    kubelets.reconcile()
+    assert len(kubelets.reservations()) == 1
+    cluster.delete_pod("b")
+    cluster.run()
+    kubelets.reconcile()
+    assert not kubelets.reservations()
+    cluster.add(whole("w"))
+    cluster.run()
+    cluster.assert_bound("w")
+
+
+def test_a_pod_with_whole_gpus_waits_until_unneeded_reservation_pods_are_gone() -> None:
+    cluster, kubelets = world(1)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    cluster.delete_pod("a")
+    cluster.add(whole("w"))
+    cluster.run()
+    cluster.assert_bound("w")
+    assert not kubelets.reservations()
+    kubelets.check()
+
+
+def test_a_reservation_pod_that_does_not_terminate_is_named_in_the_reason() -> None:
+    cluster, kubelets = world(1)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    cluster.memory.delete = kubelets._delete  # type: ignore[method-assign]  # with its grace period
+    cluster.delete_pod("a")
+    cluster.add(whole("w"))
+    cluster.run()
+    (held,) = kubelets.reservations()
+    cluster.assert_pending("w", f"GPUs of node n1 are not free yet: reservation pods that no pod needs have not "
+                                f"terminated: {held.key}")  # fmt: skip
+
+
+# ------------------------------------------------------------------ preemption, gangs, nominated pods
+
+
+def test_whole_gpus_and_shares_preempt_each_other() -> None:
+    cluster, kubelets = world(1)
+    cluster.add(part("a", "0.5", priority=1))
+    cluster.run()
+    cluster.add(whole("w", priority=5))
+    cluster.run()
+    cluster.finish_deletions()
+    cluster.run()
+    cluster.assert_bound("w")
+    kubelets.check()
+    cluster.add(part("c", "0.5", priority=9))
+    cluster.run()
+    cluster.finish_deletions()
+    cluster.run()
+    assert annotation(cluster, "c") == "GPU-n1-0"
+    kubelets.check()
+
+
+def test_whole_gpus_leave_the_gpu_of_a_nominated_sharer() -> None:
+    cluster, kubelets = world(2)
+    cluster.add(part("victim", "0.9", priority=1), whole("high", priority=9))
+    cluster.run()
+    cluster.add(part("mid", "0.9", priority=5))
+    cluster.run()
+    cluster.assert_nominated("mid", "n1")
+    cluster.delete(Pod, "victim")
+    cluster.add(whole("low", priority=1))
+    cluster.run(cycles=2)
+    cluster.assert_bound("mid")
+    cluster.assert_pending("low", "node(s) had GPUs shared by other pods")
+    kubelets.check()
+
+
+def test_shares_leave_the_gpus_of_a_nominated_pod_with_whole_ones() -> None:
+    cluster, kubelets = world(2)
+    cluster.add(whole("victim", priority=1), part("high", "0.9", priority=9))
+    cluster.run()
+    cluster.add(whole("mid", priority=5))
+    cluster.run()
+    cluster.assert_nominated("mid", "n1")
+    cluster.delete(Pod, "victim")
+    cluster.add(part("low", "0.5", priority=1))
+    cluster.run(cycles=2)
+    cluster.assert_bound("mid")
+    cluster.assert_pending("low", "Insufficient shared GPU")
+    kubelets.check()
+
+
+def test_a_gang_of_sharers_shares_reservation_pods() -> None:
+    cluster, kubelets = world(2)
+    cluster.add(whole("w"), gang("g", 2, annotations={GPU_FRACTION: "0.5"}))
+    cluster.run()
+    cluster.assert_all_bound()
+    assert len(kubelets.reservations()) == 1
+    kubelets.check()
+
+
+def test_reservation_pods_are_not_preempted() -> None:
+    cluster, kubelets = world(1)
+    cluster.add(part("a", "0.5", priority=10))
+    cluster.run()
+    cluster.add(whole("w", priority=9))
+    cluster.run()
+    cluster.assert_pending("w")
+    assert len(kubelets.reservations()) == 1
+    assert not any(one.metadata.deletion_timestamp for one in cluster.memory.objects(Pod))
+
+
+# ------------------------------------------------------------------ failures
+
+
+def test_without_a_report_the_pod_stays_pending_with_the_remedy() -> None:
+    cluster, kubelets = world(1)
+    kubelets.reports = False
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    (held,) = kubelets.reservations()
+    late = f"no device plugin has reported the device of reservation pod {held.key}"
+    remedy = "run `fluence device-plugin --report-gpus` on the node"
+    cluster.assert_pending("a", f"GPU 0 of node n1 is not reserved after 1 s: {late}: {remedy}")
+    finished(cluster.memory.patch_metadata(held, annotations={RESERVED_DEVICE: "GPU-n1-0"}))
+    cluster.advance(60)
+    cluster.run()
+    assert annotation(cluster, "a") == "GPU-n1-0"
+    assert [one.metadata.uid for one in kubelets.reservations()] == [held.metadata.uid]
+
+
+def test_a_report_is_seen_although_it_is_no_change_of_the_node() -> None:
+    cluster, kubelets = world(2)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    (held,) = kubelets.reservations()
+    changes: dict[str, str | None] = {RESERVED_DEVICE: None}
+    unreported = finished(cluster.memory.patch_metadata(held, annotations=changes))
+    cluster.restart()
+    cluster.add(part("b", "0.5"))
+    cluster.run()
+    cluster.assert_pending("b", "node(s) had shared GPUs without reservation pods")
+    finished(cluster.memory.patch_metadata(unreported, annotations={RESERVED_DEVICE: "GPU-n1-1"}))
+    cluster.advance(301)
+    cluster.run()
+    cluster.assert_bound("b")
+
+
+def test_if_it_cannot_create_the_pod_the_reason_has_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, _ = world(1)
+
+    async def refused(_: object) -> None:
+        raise Forbidden("exceeded quota: pods")
+
+    monkeypatch.setattr(cluster.memory, "create", refused)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    cluster.assert_pending("a", "cannot create a reservation pod for GPU 0 of node n1: exceeded quota: pods")
+
+
+def test_a_reservation_pod_that_the_kubelet_rejects_is_deleted_and_retried() -> None:
+    cluster, kubelets = world(1)
+    kubelets.reports = False
+    give = kubelets.give
+
+    def reject(pod: Pod, number: int) -> None:
+        cluster.memory.put(replace(pod, status=replace(pod.status, phase="Failed")))
+
+    kubelets.give = reject  # type: ignore[method-assign]
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    cluster.assert_pending("a", "the kubelet of node n1 rejected or ended reservation pod")
+    assert not kubelets.reservations()
+    kubelets.give, kubelets.reports = give, True  # type: ignore[method-assign]
+    cluster.advance(60)
+    cluster.run()
+    cluster.assert_bound("a")
+
+
+def test_a_restart_adopts_the_reservation_pods() -> None:
+    cluster, kubelets = world(2)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    before = kubelets.reservations()
+    cluster.restart()
+    kubelets.reconcile()
+    assert kubelets.reservations() == before
+    cluster.add(part("b", "0.5"), whole("w"))
+    cluster.run()
+    cluster.assert_all_bound()
+    assert annotation(cluster, "b") == annotation(cluster, "a")
+    kubelets.check()
+
+
+@pytest.mark.parametrize("reported", [False, True])
+def test_a_restart_after_a_crash_before_the_bind_uses_what_was_created(reported: bool) -> None:
+    cluster, kubelets = world(1)
+    kubelets.reports = reported
+    cluster.add(part("a", "0.5"))
+    cluster.fail_binds("a")
+    cluster.run()
+    cluster.mend_binds()
+    (held,) = kubelets.reservations()
+    cluster.restart()
+    if not reported:
+        finished(cluster.memory.patch_metadata(held, annotations={RESERVED_DEVICE: "GPU-n1-0"}))
+    cluster.run()
+    cluster.assert_bound("a")
+    assert [one.metadata.uid for one in kubelets.reservations()] == [held.metadata.uid]
+
+
+def test_of_two_reservation_pods_for_one_gpu_only_one_stays() -> None:
+    cluster, kubelets = world(3)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    (held,) = kubelets.reservations()
+    again = replace(held, metadata=replace(held.metadata, name="fluence-gpu-again", uid="", resource_version="",
+                                           creation_timestamp=None, annotations={}))  # fmt: skip
+    finished(cluster.memory.create(again))
+    cluster.run()
+    kubelets.reconcile()
+    assert [one.metadata.uid for one in kubelets.reservations()] == [held.metadata.uid]
+
+
+def test_a_reservation_pod_that_begins_to_be_used_is_not_deleted_by_an_earlier_decision() -> None:
+    cluster, kubelets = world(1)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    (held,) = kubelets.reservations()
+    cluster.delete_pod("a")
+    cluster.run()
+    plugin = cluster.plugin("GpuSharing")
+    finished(cluster.memory.patch_metadata(held, annotations={"last": "another replica's"}))
+    assert not finished(plugin._reservations._delete(cluster.memory, held))
+    assert kubelets.reservations()
+
+
+# ------------------------------------------------------------------ reservation pods that disappear
+
+
+def test_without_its_reservation_pod_a_shared_gpu_closes_the_node_until_a_new_one_has_the_same_device() -> None:
+    cluster, kubelets = world(3)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    (held,) = kubelets.reservations()
+    cluster.delete_pod(held.metadata.name, SYSTEM)
+    cluster.add(whole("w"), part("b", "0.1"))
+    cluster.run()
+    for name in ("w", "b"):
+        cluster.assert_refused(name, "n1", by="GpuSharing", reason="node(s) had shared GPUs without reservation pods")
+        assert fits_if(cluster, name) == ["reservation pods held all shared GPUs of n1"]
+    kubelets.reconcile()
+    cluster.advance(301)
+    cluster.run()
+    cluster.assert_all_bound()
+    kubelets.check()
+
+
+def test_if_a_new_reservation_pod_has_another_device_the_node_stays_closed_until_the_sharers_are_gone() -> None:
+    cluster, kubelets = world(3)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    (held,) = kubelets.reservations()
+    cluster.delete_pod(held.metadata.name, SYSTEM)
+    cluster.add(whole("w"))
+    cluster.run()
+    kubelets.order = min
+    kubelets.reconcile()
+    cluster.advance(301)
+    cluster.run()
+    cluster.assert_pending("w", "node(s) had shared GPUs without reservation pods")
+    cluster.delete_pod("a")
+    cluster.run()
+    cluster.advance(301)
+    cluster.run()
+    cluster.assert_bound("w")
+    kubelets.check()
+
+
+def test_a_reservation_pod_with_the_device_of_other_sharers_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, kubelets = world(2)
+    cluster.add(part("a", "0.9"))
+    cluster.run()
+    (held,) = kubelets.reservations()
+    finished(kubelets.delete(held))
+    with monkeypatch.context() as patch:  # the watch is late: the scheduler still sees the reservation pod
+        objects = cluster._objects
+        patch.setattr(cluster, "_objects", lambda: {**objects(), f"v1 Pod {held.key}": held})
+        cluster.add(part("b", "0.9"))
+        cluster.run()
+    cluster.assert_pending("b", "but pod default/a uses device GPU-n1-1 as GPU 0")
+
+
+def test_pods_that_shared_gpus_before_reservations_close_the_node_until_they_are_gone() -> None:
+    cluster, kubelets = world(2)
+    cluster.add(pod("old", annotations={GPU_FRACTION: "0.5", GPU: "0", GPU_DEVICE: "0"}, bound_to="n1"), whole("w"))
+    cluster.run()
+    cluster.assert_pending("w", "node(s) had shared GPUs without reservation pods")
+    cluster.delete_pod("old")
+    cluster.run()
+    cluster.assert_bound("w")
+    kubelets.check()
+
+
+@pytest.mark.parametrize("gpu", [{}, {GPU: "0"}])
+def test_a_pod_whose_device_is_unknown_closes_the_node_and_gets_no_reservation_pod(gpu: dict[str, str]) -> None:
+    cluster, kubelets = world(2)
+    cluster.add(pod("odd", annotations={GPU_FRACTION: "0.5", **gpu}, bound_to="n1"), part("a", "0.1"))
+    cluster.run()
+    kubelets.reconcile()
+    cluster.assert_pending("a", "node(s) had shared GPUs without reservation pods")
+    assert not kubelets.reservations()
+
+
+# ------------------------------------------------------------------ elsewhere
+
+
+def test_simulations_create_no_reservation_pods_and_give_the_same_answers() -> None:
+    cluster = reserved()
+    cluster.nodes(1, cpu="64", offers={NVIDIA: 2})
+    cluster.add(part("a", "0.5"), whole("w"), part("b", "0.5"))
+    cluster.run(cycles=2)
+    cluster.assert_all_bound()
+    assert [one.metadata.name for one in cluster.memory.objects(Pod)] == ["a", "b", "w"]
+
+
+def test_by_default_the_devices_are_the_indices_and_a_reservation_pod_counts_as_any_pod() -> None:
+    cluster = FakeCluster()
+    cluster.nodes(1, cpu="64", offers={NVIDIA: 2})
+    held = pod("held", namespace=SYSTEM, requests={NVIDIA: 1}, labels={RESERVATION: "0"}, bound_to="n1")
+    cluster.add(held, part("a", "0.5"))
+    cluster.run()
+    cluster.assert_pending("a", "node(s) had GPUs allocated whole to other pods")
+    cluster.delete_pod("held", SYSTEM)
+    cluster.run()
+    assert annotation(cluster, "a") == annotation(cluster, "a", GPU) == "0"
+
+
+def test_a_pod_of_another_namespace_is_no_reservation_pod() -> None:
+    cluster, _ = world(1)
+    cluster.add(pod("forged", requests={NVIDIA: 1}, labels={RESERVATION: "0"}, bound_to="n1"), whole("w"))
+    cluster.run()
+    cluster.assert_pending("w", f"Insufficient {NVIDIA}")
