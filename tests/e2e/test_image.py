@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,28 @@ def test_what_no_pod_needs_is_left_out(image: Path) -> None:
     assert {"session_scheduler", "fluence_plugins", "fluxion_cy", "numpy", "aiohttp"} <= packages
     assert not packages & {"kubernetes", "requests", "pip", "setuptools", "Cython", "pytest", "hypothesis", "mypy"}
     assert not [path for path in files(image, ours) if "/tests/" in path or path.endswith(".cpp")]
+
+
+def test_every_module_has_bytecode_that_fits_it(image: Path) -> None:
+    """Else each start compiles it again, because the file system is read-only."""
+    *_, ours = manifest(image)["layers"]
+    with tarfile.open(image) as layout:
+        layer = layout.extractfile(f"blobs/sha256/{ours['digest'].removeprefix('sha256:')}")
+        with tarfile.open(fileobj=layer) as packed:
+            entries = {entry.name.removeprefix("./"): entry for entry in packed.getmembers()}
+            compiled = {
+                path.replace("__pycache__/", "").partition(".cpython-")[0]: entry
+                for path, entry in entries.items()
+                if "/session_scheduler/" in path and path.endswith(".pyc")
+            }
+            modules = {path.removesuffix(".py"): entry for path, entry in entries.items()
+                       if "/session_scheduler/" in path and path.endswith(".py")}  # fmt: skip
+            assert modules
+            for path, module in modules.items():
+                code = packed.extractfile(compiled[path])
+                assert code is not None
+                flags, changed, size = struct.unpack("<III", code.read(16)[4:])  # Source: PEP 552
+                assert (flags, changed, size) == (0, int(module.mtime), module.size), path
 
 
 def test_the_image_says_who_runs_it_and_what_it_is(image: Path) -> None:
