@@ -1,8 +1,9 @@
 """The allocate action: places the active groups one after the other, each all-or-nothing.
 
 It visits queues in queue order and, within a queue, groups in job order. Each placement and eviction can change the
-fair shares, so afterwards it reads the queues' keys again. `placing` places a group. The actions that revisit rejected
-groups, such as preempt and reclaim, use the same order and statements.
+fair shares, so afterwards it reads the keys of queues again, but only those that changed if the plugins that order
+queues report these. `placing` places a group. The actions that revisit rejected groups, such as preempt and reclaim,
+use the same order and statements.
 """
 
 from __future__ import annotations
@@ -60,6 +61,27 @@ def _is_followed_by_equals(session: Session, group: Group) -> bool:
     return following is not None and following[0] == -group.priority
 
 
+def ordered(session: Session, groups: Iterable[Group], retried: RetriedGroups | None = None) -> Iterator[Group | None]:
+    """These groups in the order of their attempts. Among them, it also takes the groups to retry whose turn has come.
+
+    A group fails and is left out if a plugin raises for its key. Yields None, a pause for the engine, if the plugin
+    timed out.
+    """
+    queues = _Queues(session)
+    for group in groups:
+        try:
+            queues.put(group, session.runner.group_key(group))
+        except PluginError as error:
+            _fail(session, [group], error)
+            if error.late:
+                yield None
+    queues.sort()
+    _take_next(retried, queues)
+    while (queue := queues.first()) is not None:
+        yield queues.pop(queue)
+        _take_next(retried, queues)
+
+
 def in_turns(groups: Iterable[Group | None]) -> Iterator[Group | None]:
     """These groups, so that a namespace with very many classes does not hold up the others.
 
@@ -85,43 +107,8 @@ def in_turns(groups: Iterable[Group | None]) -> Iterator[Group | None]:
         yield from late[priority]
 
 
-def ordered(session: Session, groups: Iterable[Group], retried: RetriedGroups | None = None) -> Iterator[Group | None]:
-    """These groups in the order of their attempts. Among them, it also takes the groups to retry whose turn has come.
-
-    A group fails and is left out if a plugin raises for its key. Yields None, a pause for the engine, if the plugin
-    timed out.
-    """
-    queues: dict[str, _Pending] = {}
-    for group in groups:
-        try:
-            key = session.runner.group_key(group)
-        except PluginError as error:
-            _fail(session, [group], error)
-            if error.late:
-                yield None
-            continue
-        queues.setdefault(group.queue, []).append((key, group))
-    for queue, pending in list(queues.items()):
-        try:
-            pending.sort(key=lambda entry: entry[0], reverse=True)
-        except PluginError as error:  # keys that do not compare: any of them may be the wrong one
-            _fail(session, [group for _, group in queues.pop(queue)], error)
-    first, seen = None, -1
-    _take_next(retried, queues)
-    while queues:
-        if first not in queues or seen != len(session.ledger.touched):
-            first, seen = _first_queue(session, queues), len(session.ledger.touched)
-        if first is not None:
-            group = queues[first].pop()[1]
-            yield group
-            if not queues[first]:
-                del queues[first]
-            _take_next(retried, queues)
-            if first in queues and seen == len(session.ledger.touched) and not _asks_alike(group, queues[first][-1][1]):
-                seen = -1
-
-
 def _take_all(retried: RetriedGroups) -> list[Group]:
+    """Take all groups to retry."""
     return [group for queue in retried.queues() for group in _taken(retried, queue)]
 
 
@@ -132,36 +119,110 @@ def _taken(retried: RetriedGroups, queue: str) -> Iterator[Group]:
             yield group
 
 
-def _take_next(retried: RetriedGroups | None, queues: dict[str, _Pending]) -> None:
+def _take_next(retried: RetriedGroups | None, queues: _Queues) -> None:
     """Take each queue's next group to retry if it comes before the queue's pending groups."""
     if retried is None:
         return
     for queue in retried.queues():
-        while (order := retried.first(queue)) is not None and (queue not in queues or order < queues[queue][-1][0]):
+        while (order := retried.first(queue)) is not None and queues.is_before_all(order, queue):
             group = retried.take(queue)
             if group is not None:
-                pending = queues.setdefault(group.queue, [])
-                pending.append((group.order, group))
-                pending.sort(key=itemgetter(0), reverse=True)  # fast: already sorted, except for changed queues
+                queues.put(group, group.order)
+                queues.sort_one(group.queue)
 
 
-def _first_queue(session: Session, queues: dict[str, _Pending]) -> str | None:
-    """The first queue in order. Fails and removes each queue whose key raises; None if no queue is left."""
-    session.next_groups = {queue: pending[-1][1] for queue, pending in queues.items()}
-    if len(queues) == 1:
-        return next(iter(queues))
-    keys: dict[str, tuple[Any, ...]] = {}
-    for queue in list(queues):
-        try:
-            keys[queue] = session.runner.queue_key(queue)
-        except PluginError as error:
-            _fail(session, [group for _, group in queues.pop(queue)], error)
-    try:
-        return min(keys, key=keys.__getitem__, default=None)
-    except PluginError as error:
-        _fail(session, [group for pending in queues.values() for _, group in pending], error)
-        queues.clear()
-        return None
+class _Queues:
+    """The queues with groups left."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._pending: dict[str, _Pending] = {}
+        self._keys: dict[str, tuple[Any, ...]] = {}
+        self._others = dict.fromkeys(session.next_groups)
+        """The queues whose next group is possibly another one than in `session.next_groups`."""
+        self._unlike: dict[str, None] = {}
+        """The queues whose next group requests something else since the keys were read, or that have none left."""
+        self._first: str | None = None
+        self._seen = -1
+        """How many changes of rows there were when the keys were read."""
+
+    def put(self, group: Group, key: tuple[Any, ...]) -> None:
+        """Add a group with its key."""
+        self._pending.setdefault(group.queue, []).append((key, group))
+        self._others[group.queue] = None
+
+    def sort(self) -> None:
+        """Sort the groups of each queue. Fails those of a queue whose keys do not compare."""
+        for queue, pending in list(self._pending.items()):
+            try:
+                pending.sort(key=itemgetter(0), reverse=True)
+            except PluginError as error:  # any of the keys may be the wrong one
+                self._fail(queue, error)
+
+    def sort_one(self, queue: str) -> None:
+        """Sort the groups of a queue after `put`: fast, because only the last one is out of place."""
+        self._pending[queue].sort(key=itemgetter(0), reverse=True)
+
+    def is_before_all(self, order: tuple[Any, ...], queue: str) -> bool:
+        """Whether a group with this key comes before all groups of the queue."""
+        return queue not in self._pending or order < self._pending[queue][-1][0]
+
+    def pop(self, queue: str) -> Group:
+        """Remove the next group of a queue."""
+        _, group = self._pending[queue].pop()
+        if not self._pending[queue]:
+            del self._pending[queue]
+        self._others[queue] = None
+        return group
+
+    def first(self) -> str | None:
+        """The first queue in order; None if none is left. Fails the groups of each queue whose key raises."""
+        self._note_next_groups()
+        if len(self._pending) < 2:
+            self._first = None
+            return next(iter(self._pending), None)
+        if self._first is None or self._unlike or self._seen != len(self._session.ledger.touched):
+            self._seen = len(self._session.ledger.touched)
+            try:
+                if self._read_keys() or self._first not in self._keys:
+                    self._first = min(self._keys, key=self._keys.__getitem__, default=None)
+            except PluginError as error:
+                for queue in list(self._pending):
+                    self._fail(queue, error)
+                return None
+        return self._first
+
+    def _note_next_groups(self) -> None:
+        others, self._others, known = self._others, {}, self._session.next_groups
+        for queue in others:
+            if queue not in self._pending:
+                known.pop(queue, None)
+                self._keys.pop(queue, None)
+                self._unlike[queue] = None
+                continue
+            group = self._pending[queue][-1][1]
+            before = known.get(queue)
+            known[queue] = group
+            if before is None or not _asks_alike(before, group):
+                self._unlike[queue] = None
+
+    def _read_keys(self) -> bool:
+        """Read the keys that are possibly other ones. Returns whether there are any."""
+        runner, unlike = self._session.runner, self._unlike
+        self._unlike = {}
+        changed = runner.changed_queues(unlike)
+        read = [queue for queue in self._pending if changed is None or queue in changed or queue not in self._keys]
+        for queue in read:
+            try:
+                self._keys[queue] = runner.queue_key(queue)
+            except PluginError as error:
+                self._fail(queue, error)
+        return bool(read)
+
+    def _fail(self, queue: str, error: PluginError) -> None:
+        self._keys.pop(queue, None)
+        self._others[queue] = None
+        _fail(self._session, [group for _, group in self._pending.pop(queue)], error)
 
 
 def _asks_alike(group: Group, other: Group) -> bool:

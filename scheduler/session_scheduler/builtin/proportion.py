@@ -6,7 +6,7 @@ session's placements and their undo, so that a queue never exceeds its limit, no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -63,7 +63,8 @@ class Proportion:
         if use.active:
             session.add_over_capacity(self._over_capacity)
             shares = self._shares = use.shares(session.table)
-            session.add_queue_order(QueueOrder(session, shares).key)
+            order = QueueOrder(session, shares)
+            session.add_queue_order(order.key, changed=order.changed)
             session.add_queue_allocated(lambda queue: use.counts(queue).held)
             session.add_queue_deserved(lambda queue: use.tree.specs[queue].deserved if use.tree.usable(queue) else None)
             session.add_queue_fair_share(shares.fair.get)
@@ -169,32 +170,61 @@ class Proportion:
 
 
 class QueueOrder:
-    """The sort keys of queues in one session, by their shares with their next groups."""
+    """The sort keys of queues in one session, by their shares with their next groups.
+
+    The key of a queue depends on the queues below the same top-level queue only.
+    """
 
     def __init__(self, session: Session, shares: QueueShares) -> None:
         self._session = session
         self._shares = shares
-        self._next: Mapping[str, Group] | None = None
-        """The next groups of the queues for which the keys were computed."""
+        self._needs: dict[str, dict[str, Amounts]] = {}
+        """By top-level queue, for each queue below it with groups left: what the next group needs."""
         self._keys: dict[str, tuple[object, ...]] = {}
-        self._needs: dict[Group, Amounts] = {}
+        self._version = session.queues.version
+        self._moved = {name: shares.has[name].moved for name in shares.tree.children[""]}
+        """By top-level queue: how many pods were moved when the keys were computed."""
 
     def key(self, queue: str) -> tuple[object, ...]:
         """The sort key of a queue: empty, so first, if the queue is not usable."""
-        groups, shares = self._session.next_groups, self._shares
-        if not shares.tree.usable(queue):
+        tree = self._shares.tree
+        if not tree.usable(queue):
             return ()
-        if self._next is not groups:
-            self._next, self._keys = groups, {}
-        if queue not in self._keys:
-            asking = {name: self._needed(group) for name, group in groups.items() if shares.tree.usable(name)}
-            self._keys |= shares.order({queue: {}, **asking})
-        return self._keys[queue]
+        if queue in self._keys:
+            return self._keys[queue]
+        beside = self._needs.get(tree.path(queue)[-1], {})
+        return self._shares.order({queue: {}, **beside})[queue]
 
-    def _needed(self, group: Group) -> Amounts:
-        if group not in self._needs:
-            self._needs[group] = amounts_of(required_tasks(group, attrgetter("key")))
-        return self._needs[group]
+    def changed(self, unlike: Collection[str]) -> list[str]:
+        """Compute the keys below the top-level queues in which pods were moved, or next groups have other needs.
+
+        `unlike` are all queues whose next groups may have others. Returns the queues with another key.
+        """
+        shares, version = self._shares, self._session.queues.version
+        tops = dict.fromkeys(shares.tree.path(queue)[-1] for queue in unlike if self._has_other_needs(queue))
+        if self._version != version:
+            self._version = version
+            tops |= dict.fromkeys(top for top, moved in self._moved.items() if shares.has[top].moved != moved)
+        found: list[str] = []
+        for top in tops:
+            self._moved[top] = shares.has[top].moved
+            keys = shares.order(self._needs.get(top, {}))
+            found += [queue for queue, key in keys.items() if self._keys.get(queue) is not key]
+            self._keys |= keys
+        return found
+
+    def _has_other_needs(self, queue: str) -> bool:
+        """Whether the next group of a queue needs something else than the last one, or there is none any more."""
+        tree, group = self._shares.tree, self._session.next_groups.get(queue)
+        if not tree.usable(queue):
+            return False
+        known = self._needs.setdefault(tree.path(queue)[-1], {})
+        before = known.pop(queue, None)
+        if group is None:
+            self._keys.pop(queue, None)
+            return before is not None
+        known[queue] = amounts_of(required_tasks(group, attrgetter("key")))
+        return before != known[queue]
 
 
 def _may_preempt(group: Group, victim: Group) -> bool:

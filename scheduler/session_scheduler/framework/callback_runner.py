@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any, Final, TypeGuard
 
 import msgspec
@@ -24,7 +24,8 @@ from session_scheduler.model.refusals import Refusal
 NOT_PREEMPTABLE: Final = "preempting a pod is not allowed"
 NOT_RECLAIMABLE: Final = "reclaiming a pod is not allowed"
 _LARGEST: Final = 2**56
-_PLAIN: Final = frozenset((bool, int, float, str))
+_KIND_OF: Final[Mapping[type, object]] = {bool: float, int: float, float: float, str: str}
+"""By type of a plain key: its kind. Keys of one kind compare with each other."""
 
 
 class Mutation(msgspec.Struct, frozen=True):
@@ -43,7 +44,9 @@ class CallbackRunner:
         self._calls = calls
         self._rejected: dict[Task, frozenset[str]] = {}
         self._collected: list[set[str]] = []
-        self._queue_keys: dict[tuple[HookCall, str], OrderKey] = {}
+        self._job_keys: dict[Group, tuple[Key, ...]] = {}
+        self._kinds: dict[HookCall, object] = {}
+        """By order callback: the kind of its first answer (see `_kind`)."""
         self._tie_order: RowIndex | None = None
 
     @property
@@ -65,27 +68,45 @@ class CallbackRunner:
 
     def queue_key(self, queue: str) -> tuple[Key, ...]:
         """Return the sort key of a queue."""
-        return (*(self._queue_order_key(call, queue) for call in self.registered.queue_orders), queue)
+        return (*(self._key(call, queue) for call in self.registered.queue_orders), queue)
 
-    def _queue_order_key(self, call: HookCall, queue: str) -> OrderKey:
-        """Return the answer as a key, which is the same as before if the answer is the same object."""
-        value, known = call(queue), self._queue_keys.get((call, queue))
-        if known is None or known.value is not value:
-            known = self._queue_keys[call, queue] = OrderKey(call, value)
-        return known
+    def changed_queues(self, unlike: Collection[str]) -> Collection[str] | None:
+        """Return the queues whose keys have changed since the last call; None if a plugin does not report them.
+
+        The next groups of the queues in `unlike` request something else, or they have none left.
+        """
+        found: set[str] = set()
+        for call in self.registered.queue_changes:
+            if call is None:
+                return None
+            found.update(call.guarded(frozenset, call(unlike)))
+        return found
 
     def group_key(self, group: Group) -> tuple[Key, ...]:
-        """Return the sort key of a group within its queue."""
-        return (*(OrderKey(call, call(group)) for call in self.registered.job_orders), *group.order)
+        """Return the sort key of a group within its queue. Calls callbacks once for each group."""
+        own = self._job_keys.get(group)
+        if own is None:
+            own = self._job_keys[group] = tuple([self._key(call, group) for call in self.registered.job_orders])
+        return (*own, *group.order)
+
+    def _key(self, call: HookCall, *args: object) -> Key:
+        """Return the answer of an order callback if it is plain and of the same kind as the callback's first one, so
+        that comparing both runs no code of the plugin and cannot fail; else as an `OrderKey`.
+        """
+        value = call(*args)
+        kind = _kind(value)
+        if kind is None or kind != self._kinds.setdefault(call, kind):
+            return OrderKey(call, value)
+        return value
 
     def task_key(self, task: Task) -> tuple[Key, ...]:
         """Return the sort key of a task within its group."""
-        own = (OrderKey(call, call(task)) for call in self.registered.task_orders)
+        own = (self._key(call, task) for call in self.registered.task_orders)
         return (*own, -task.priority, task.pod.metadata.creation_timestamp or "", task.uid, task.key)
 
     def sub_group_key(self, group: Group, sub_group: str) -> tuple[Key, ...]:
         """Return the sort key of a sub-group within its group."""
-        return (*(OrderKey(call, call(group, sub_group)) for call in self.registered.sub_group_orders), sub_group)
+        return (*(self._key(call, group, sub_group) for call in self.registered.sub_group_orders), sub_group)
 
     def _gpu_score(self, task: Task, node: str, gpu: str) -> float:
         """Return the score of a node's GPU for a task, summed over all plugins."""
@@ -316,7 +337,8 @@ class CallbackRunner:
 
     def forget(self) -> None:
         """Drop all references back to the session."""
-        self._queue_keys.clear()
+        self._job_keys.clear()
+        self._kinds.clear()
 
     def forget_rejections(self, task: Task) -> None:
         """Forget which plugins rejected the task: the scheduler retries it whatever happens."""
@@ -408,34 +430,39 @@ def _mutation(call: HookCall, task: Task) -> Mutation | None:
 class OrderKey:
     """The answer of an order callback. If comparing it fails, the error names the plugin."""
 
-    __slots__ = ("_call", "_plain", "value")
+    __slots__ = ("_call", "value")
 
     def __init__(self, call: HookCall, value: Any) -> None:
         self._call = call
         self.value = value
-        self._plain = _is_plain(value)
-        """Whether comparisons run no code of a plugin."""
         if call.guarded(_unequal, value, value):
             raise call.wrong(f"expected a key that equals itself, got {value!r}")
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, OrderKey):
-            return False
-        if self._plain and other._plain:
-            return bool(self.value == other.value)
-        return self._call.guarded(_equal, self.value, other.value)
+        return self._call.guarded(_equal, self.value, _value(other))
 
-    def __lt__(self, other: OrderKey) -> bool:
-        if self._plain and other._plain:
-            with suppress(TypeError):  # of keys that do not compare: reported below
-                return bool(self.value < other.value)
-        return self._call.guarded(_less, self.value, other.value)
+    def __lt__(self, other: object) -> bool:
+        return self._call.guarded(_less, self.value, _value(other))
+
+    def __gt__(self, other: object) -> bool:
+        return self._call.guarded(_less, _value(other), self.value)
 
     __hash__ = None  # type: ignore[assignment]
 
 
-def _is_plain(value: object) -> bool:
-    return type(value) in _PLAIN or (type(value) is tuple and all(map(_is_plain, value)))
+def _value(key: Any) -> Any:
+    return key.value if isinstance(key, OrderKey) else key
+
+
+def _kind(value: Any) -> object:
+    """Return what plain keys that compare with each other have in common; None if the value is not plain."""
+    kind = _KIND_OF.get(type(value))
+    if kind is not None:
+        return kind if value == value else None
+    if type(value) is not tuple:
+        return None
+    kinds = tuple([_kind(part) for part in value])
+    return None if None in kinds else kinds
 
 
 def _equal(left: Any, right: Any) -> bool:

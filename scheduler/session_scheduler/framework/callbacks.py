@@ -13,7 +13,7 @@ Plugins register them in `on_session_open`. They last for that session. Rules fo
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -67,6 +67,8 @@ class Registered:
     pre_allocations: list[HookCall] = field(default_factory=list)
     pre_predicates: list[HookCall] = field(default_factory=list)
     queue_orders: list[HookCall] = field(default_factory=list)
+    queue_changes: list[HookCall | None] = field(default_factory=list)
+    """For each queue order: which queues' keys have changed; None if the plugin does not report them."""
     job_orders: list[HookCall] = field(default_factory=list)
     sub_group_orders: list[HookCall] = field(default_factory=list)
     task_orders: list[HookCall] = field(default_factory=list)
@@ -122,14 +124,21 @@ class Callbacks:
 
     # ------------------------------------------------------------------ order
 
-    def add_queue_order(self, key: Callable[[str], Key]) -> None:
+    def add_queue_order(
+        self, key: Callable[[str], Key], *, changed: Callable[[Collection[str]], Iterable[str]] | None = None
+    ) -> None:
         """`key(queue)` returns a sort key for queues; smaller first. The queue's name breaks ties.
 
         The scheduler calls it again for all queues with remaining groups after each placement or removal, and when the
         next group of a queue requests something else, because that may change the order. `session.next_groups` has
         the next group of each queue. If it fails, the groups of that queue fail.
+
+        `changed(queues)` is a promise: it returns the queues whose keys have changed since its last call, and the
+        scheduler calls `key` for these only. The next groups of `queues` request something else now, or these queues
+        have none left. If it fails, the groups of all queues fail.
         """
         self.registered.queue_orders.append(self._callback("queue order", key))
+        self.registered.queue_changes.append(None if changed is None else self._callback("changed queues", changed))
 
     def add_job_order(self, key: Callable[[Group], Key]) -> None:
         """`key(group)` returns a sort key for groups within a queue; smaller first, in order of registration.

@@ -98,8 +98,8 @@ class Session(Callbacks):
         """The task for which plugins are asked about victims, if it does not wait for the rest of its group."""
         self.reclaim_damage = 0
         """The largest damage that a victim of reclaim may do: see `add_reclaimable`. It is 0 at first."""
-        self.next_groups: Mapping[str, Group] = {}
-        """By queue: the group to attempt next, for the callbacks that order queues. A new mapping for each order."""
+        self.next_groups: dict[str, Group] = {}
+        """By queue: the group to attempt next, for the callbacks that order queues. Read only."""
         self.narrow_preemption: Narrow | None = None
         """The core's: extenders choose among the nodes where victims were found for a single task."""
         self.outcomes: dict[Group, PlacementResult] = {}

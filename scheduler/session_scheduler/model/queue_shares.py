@@ -43,8 +43,10 @@ class Counts(msgspec.Struct):
     """The part of `decided` in non-preemptible pods."""
     freed: int = 0
     """Incremented whenever a pod frees allocated amounts."""
+    moved: int = 0
+    """Incremented whenever a pod is put on a node or removed from it."""
     changed: int = 0
-    """Incremented whenever any amount changes."""
+    """Incremented whenever the decided amounts change."""
     _as_decided: tuple[int, Counts] | None = None
 
     def as_decided(self) -> Counts:
@@ -258,13 +260,13 @@ class QueueShares:
         return {name: self._orders[name] for name in needs}
 
     def _step(self, name: str, needs: Mapping[str, int]) -> _Step:
-        changed = self.has[name].changed
+        moved = self.has[name].moved
         known = self._steps.get(name)
-        if known is not None and known[0] == changed and known[1] == needs:
+        if known is not None and known[0] == moved and known[1] == needs:
             return known[2]
         step = (self.over_fair_share(name), not self.deserves(name, needs), -self.tree.specs[name].priority,
                 self.dominant(name, needs), self.dominant(name), name)  # fmt: skip
-        self._steps[name] = changed, needs, step
+        self._steps[name] = moved, needs, step
         return step
 
 

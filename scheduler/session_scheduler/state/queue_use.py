@@ -233,7 +233,7 @@ class QueueUse:
         self.kinds.clear()
         self._standings.clear()
         self._counts = {
-            name: Counts(freed=old.freed + 1, changed=old.changed + 1)
+            name: Counts(freed=old.freed + 1, moved=old.moved + 1, changed=old.changed + 1)
             for name, old in self._counts.items()
             if name in tree.specs
         }
@@ -273,8 +273,8 @@ class QueueUse:
             _add(self._ours, amounts, sign)
         for name in self.tree.path(counted.queue):
             counts = self._counts.setdefault(name, Counts())
-            counts.changed += 1
             if allocated:
+                counts.moved += 1
                 _add(counts.allocated, amounts, sign)
                 _add_each(counts.gpus, counted.cls.gpu_amounts, sign)
                 counts.freed += sign < 0

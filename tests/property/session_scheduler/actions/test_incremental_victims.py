@@ -1,9 +1,9 @@
-"""What is counted pod by pod for victims and nominated pods equals a count from scratch, at each use in a session."""
+"""What a session updates for victims, nominated pods and queues equals an answer from scratch, at each use."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ import pytest
 from session_scheduler.actions.eligible import EligibleVictims
 from session_scheduler.actions.reprieve import by_filters
 from session_scheduler.actions.trial import Trial
+from session_scheduler.builtin.proportion import QueueOrder
 from session_scheduler.framework.nominated_pods import Key, NominatedPods
 from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.groups import Task
@@ -26,6 +27,7 @@ def uses(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     found: Counter[str] = Counter()
     kinds, partly, rows = NominatedPods.kinds_yielded_to, NominatedPods.partly_expected, EligibleVictims.rows
     by_itself = Trial.reprieve
+    order = QueueOrder.changed
 
     def kinds_yielded_to(self: NominatedPods, tasks: Sequence[Task]) -> dict[str, Counter[NominatedKind]]:
         answer, wanted = kinds(self, tasks), dict[str, Counter[NominatedKind]]()
@@ -61,6 +63,18 @@ def uses(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return answer
 
     monkeypatch.setattr(Trial, "reprieve", reprieve)
+
+    def changed(self: Any, unlike: Collection[str]) -> list[str]:
+        before, answer = dict(self._keys), order(self, unlike)
+        groups, fresh = self._session.next_groups, QueueOrder(self._session, self._shares.with_more(()))
+        order(fresh, groups)
+        for queue in groups:
+            assert self.key(queue) == fresh.key(queue)
+            assert queue in answer or queue not in fresh._keys or before[queue] == fresh.key(queue)
+        found["order"] += len(answer) < len(groups)
+        return answer
+
+    monkeypatch.setattr(QueueOrder, "changed", changed)
     monkeypatch.setattr(NominatedPods, "kinds_yielded_to", kinds_yielded_to)
     monkeypatch.setattr(NominatedPods, "partly_expected", partly_expected)
     monkeypatch.setattr(EligibleVictims, "rows", rows_of_victims)
@@ -81,4 +95,4 @@ def test_incremental_answers_equal_those_from_scratch(uses: Counter[str]) -> Non
         for work in sorted(world.load, key=lambda work: work[3]):  # so that pods find nominated ones of lower priority
             world.add(work)
             world.turn()
-    assert min(uses[one] for one in ("kinds", "partly", "rows", "reprieve")) > 0
+    assert min(uses[one] for one in ("kinds", "partly", "rows", "reprieve", "order")) > 0

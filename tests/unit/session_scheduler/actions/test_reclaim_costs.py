@@ -9,10 +9,13 @@ import pytest
 
 from session_scheduler.actions.eligible import EligibleVictims
 from session_scheduler.actions.trial import Trial
+from session_scheduler.builtin.proportion import QueueOrder
 from session_scheduler.builtin.reclaiming import Reclaiming
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
-from session_scheduler.framework.callback_runner import CallbackRunner, OrderKey
+from session_scheduler.framework.callback_runner import CallbackRunner
 from session_scheduler.framework.nominated_pods import NominatedPods
+from session_scheduler.framework.session import Session
+from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.reclaim_rules import DAMAGES, Reclaim
 from session_scheduler.testing import FakeCluster, node, pod
 
@@ -43,7 +46,7 @@ def _counted(method: Any, found: Counter[str], name: str) -> Any:
     return call
 
 
-def full_cluster() -> FakeCluster:
+def full_cluster(*plugins: object) -> FakeCluster:
     """Nodes that are full with pods of one queue; other queues deserve a part."""
     names = ["full", *(f"q{number}" for number in range(QUEUES))]
     queues = tuple(QueueConfig(name=name, deserved={"cpu": 2 * NODES // len(names)}) for name in names)
@@ -53,7 +56,7 @@ def full_cluster() -> FakeCluster:
     )
     cluster.add(node(f"n{number}", cpu="2") for number in range(NODES))
     cluster.add(pod(f"r{number}", cpu="1", queue="full", bound_to=f"n{number % NODES}") for number in range(2 * NODES))
-    cluster.start()
+    cluster.start(*plugins)
     return cluster
 
 
@@ -120,14 +123,45 @@ def test_rules_evaluate_equal_amounts_of_victims_once_for_each_preemptor(monkeyp
     assert WAITING // 2 < calls["objection"] <= WAITING
 
 
-def test_the_keys_of_queues_are_made_again_only_for_changed_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reclaim_reads_the_key_of_each_queue_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = full_cluster()
     cluster.add(pod(f"p{number}", cpu="1", queue=f"q{number % QUEUES}") for number in range(WAITING))
     calls: Counter[str] = Counter()
-    monkeypatch.setattr(OrderKey, "__init__", _counted(OrderKey.__init__, calls, "keys"))
+    monkeypatch.setattr(QueueOrder, "key", _counted(QueueOrder.key, calls, "key"))
     cluster.run()
     assert len(cluster.scheduler.cache.preempted) > 10
-    assert 0 < calls["keys"] <= 2 * QUEUES + 2 * WAITING
+    assert calls["key"] == 2 * QUEUES  # in `allocate` and in `reclaim`
+
+
+def test_a_placement_reads_only_the_keys_below_its_top_level_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    tops = [QueueConfig(name=f"top{number}") for number in range(QUEUES)]
+    below = [QueueConfig(name=f"q{number}", parent=f"top{number}") for number in range(QUEUES)]
+    cluster = FakeCluster(config=SchedulerConfig(bindings_in_flight=1_000, queues=(*tops, *below)), checked=False)
+    cluster.add(node(f"n{number}", cpu="2") for number in range(NODES))
+    cluster.start()
+    cluster.add(pod(f"p{number}", cpu="1", queue=f"q{number % QUEUES}") for number in range(WAITING))
+    calls: Counter[str] = Counter()
+    monkeypatch.setattr(QueueOrder, "key", _counted(QueueOrder.key, calls, "key"))
+    cluster.run()
+    assert not cluster.scheduler.cache.unbound
+    assert WAITING // 2 < calls["key"] <= QUEUES + WAITING
+
+
+def test_each_job_order_is_called_once_for_a_group_in_a_session() -> None:
+    called: Counter[str] = Counter()
+
+    class Order:
+        name = "order"
+
+        @hookimpl
+        def on_session_open(self, session: Session) -> None:
+            session.add_job_order(lambda group: called.update((group.name,)))
+
+    cluster = full_cluster(Order())
+    cluster.add(pod(f"p{number}", cpu="1", queue=f"q{number % QUEUES}") for number in range(WAITING))
+    cluster.run()
+    assert len(cluster.scheduler.cache.preempted) > 10
+    assert called == Counter(f"p{number}" for number in range(WAITING))
 
 
 def test_reclaim_lists_no_victims_on_nodes_of_queues_within_their_share(calls: Counter[str]) -> None:

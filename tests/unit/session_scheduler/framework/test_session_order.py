@@ -75,6 +75,49 @@ def test_queue_orders_are_called_again_before_each_group():
     assert fair.placed == ["x1", "y1", "x2", "y2", "x3"]
 
 
+def order_of_pods(names, **callbacks):
+    """The order in which pods are placed, and the cluster; the queue of each pod is its first letter."""
+
+    class QueueOrder(Recorder):
+        @hookimpl
+        def on_session_open(self, session):
+            session.add_queue_order(**callbacks)
+            session.add_event_handler(allocate=lambda event: self.placed.append(event.task.name))
+
+    recorder = QueueOrder()
+    cluster = FakeCluster()
+    cluster.nodes(2)
+    cluster.add(pod(name) for name in names)
+    for group in cluster.start(recorder).cache.groups.values():
+        group.queue = group.name[0]
+    cluster.run()
+    return recorder.placed, cluster
+
+
+def test_a_queue_order_that_reports_the_changed_queues_is_called_for_these_only():
+    read, asked = [], []
+    keys = {"x": [1, 3], "y": [2, 4], "z": [9]}
+
+    def key(queue):
+        read.append(queue)
+        return keys[queue].pop(0)
+
+    def changed(unlike):
+        asked.append(list(unlike))
+        return unlike
+
+    placed, _ = order_of_pods(("x1", "x2", "y1", "y2", "z1"), key=key, changed=changed)
+    assert placed == ["x1", "y1", "x2", "y2", "z1"]
+    assert read == ["x", "y", "z", "x", "y"]
+    assert asked == [["x", "y", "z"], ["x"], ["y"], ["x"]]
+
+
+def test_the_groups_of_all_queues_fail_if_it_does_not_return_queues():
+    _, cluster = order_of_pods(("x1", "y1"), key=lambda queue: queue, changed=lambda unlike: 7)
+    for name in ("x1", "y1"):
+        cluster.assert_pending(name, "plugin recorder failed in changed queues: TypeError")
+
+
 def test_without_queue_orders_the_queues_name_decides():
     queues = {"a": "two", "b": "one"}
     assert order_of(pod("a"), pod("b"), queues=queues) == ["b", "a"]
