@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 
 from session_scheduler.cluster.errors import Forbidden
 from session_scheduler.engine.explain import explain_pending
+from session_scheduler.framework.bindings import Runtime
 from session_scheduler.model.gpu_reservations import RESERVATION, RESERVED_DEVICE
 from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_DEVICE, GPU_FRACTION
 from session_scheduler.model.objects import Pod
@@ -411,6 +413,35 @@ def test_a_pod_whose_device_is_unknown_closes_the_node_and_gets_no_reservation_p
     kubelets.reconcile()
     cluster.assert_pending("a", "node(s) had shared GPUs without reservation pods")
     assert not kubelets.reservations()
+
+
+def test_the_background_task_reports_replaces_and_retries_the_pods_that_waited() -> None:
+    cluster, kubelets = world(3)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    (held,) = kubelets.reservations()
+    cluster.delete_pod(held.metadata.name, SYSTEM)
+    cluster.run()
+    events: list[tuple[str, str]] = []
+
+    async def serve() -> None:
+        retried = asyncio.Event()
+        runtime = Runtime(
+            lambda *_: None, lambda: True, cluster.memory, lambda *_: retried.set(),
+            lambda about, reason, _: events.append((about.metadata.name, reason)),
+        )  # fmt: skip
+        async with cluster.plugin("GpuSharing").serve(runtime), asyncio.timeout(30):
+            for _ in range(1000):
+                await asyncio.sleep(0.01)
+                if kubelets.reservations():
+                    break
+            await cluster._deliver()
+            cluster.scheduler.plugin_sync.sync_nodes()
+            await retried.wait()
+
+    finished(serve())
+    assert events == [("a", "GpuUnreserved")]
+    assert [one.metadata.uid for one in kubelets.reservations()] != [held.metadata.uid]
 
 
 # ------------------------------------------------------------------ elsewhere
