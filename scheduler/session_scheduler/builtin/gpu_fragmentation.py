@@ -20,6 +20,7 @@ import numpy as np
 from pydantic import Field
 
 from session_scheduler.builtin.gpu_columns import GpuColumns
+from session_scheduler.builtin.gpu_reservations import share_held
 from session_scheduler.builtin.gpu_usability import (
     CPU,
     GPUS,
@@ -36,7 +37,8 @@ from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Scope, Skip, hookimpl
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
-from session_scheduler.model.gpu_shares import EVERY, SHARERS, WHOLE, GpuUse, Share, shares_gpus
+from session_scheduler.model.gpu_reservations import Uncounted
+from session_scheduler.model.gpu_shares import EVERY, SHARERS, WHOLE, GpuUse, shares_gpus
 from session_scheduler.model.objects import PodSpec
 from session_scheduler.model.selectors import required_nodes
 
@@ -118,7 +120,7 @@ class GpuFragmentation:
         pods: Counter[tuple[GpuRequest, bytes]] = Counter()
         specs: dict[bytes, PodSpec] = {}
         for cls, number in classes.items():
-            request = self._request(cls)
+            request = request_of(cls, self._resources)
             if request.count:
                 spec = cls.pod.spec
                 affinity = spec.affinity.node_affinity if spec.affinity is not None else None
@@ -127,20 +129,10 @@ class GpuFragmentation:
                 specs.setdefault(selector, spec)
         return pods, specs
 
-    def _request(self, cls: TaskClass) -> GpuRequest:
-        cpu, memory = cls.requests.get("cpu", 0), cls.requests.get("memory", 0)
-        whole = sum(cls.requests.get(resource, 0) for resource in self._resources)
-        if whole:
-            return GpuRequest(cpu, memory, whole, WHOLE)
-        share = next((key for key in cls.footprint if isinstance(key, Share)), None)
-        if share is None:
-            return GpuRequest(cpu, memory)
-        return GpuRequest(cpu, memory, share.count, share.thousandths, share.mib)
-
     @hookimpl
     def prepare(self, cls: TaskClass) -> Skip | Prepared:
         """The class's request. Skips all classes while no pod shares a GPU."""
-        return SKIP if self._losses is None else Prepared(self._request(cls), SKIP, Scope.NODE)
+        return SKIP if self._losses is None else Prepared(request_of(cls, self._resources), SKIP, Scope.NODE)
 
     @hookimpl
     def score(self, nodes: NodeView, mask: BoolColumn, state: GpuRequest) -> IntColumn | None:
@@ -176,3 +168,15 @@ class GpuFragmentation:
         on_each, on_one = used[0], used[1:]
         found: IntColumn = (on_one + on_each).T
         return found
+
+
+def request_of(cls: TaskClass, resources: Iterable[str]) -> GpuRequest:
+    """What a pod of the class requests; a reservation pod requests no GPU, because its sharers do."""
+    cpu, memory = cls.requests.get("cpu", 0), cls.requests.get("memory", 0)
+    whole = sum(cls.requests.get(resource, 0) for resource in resources if Uncounted(resource) not in cls.footprint)
+    if whole:
+        return GpuRequest(cpu, memory, whole, WHOLE)
+    share = share_held(cls)
+    if share is None:
+        return GpuRequest(cpu, memory)
+    return GpuRequest(cpu, memory, share.count, share.thousandths, share.mib)

@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from session_scheduler.builtin.gpu_fragmentation import request_of
 from session_scheduler.builtin.gpu_usability import GpuRequest, Workload, weights_of
+from session_scheduler.model.gpu_reservations import reservation_pod
 from session_scheduler.model.gpu_shares import GPU_COUNT, GPU_FRACTION, GPU_MEMORY, WHOLE
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing.builders import gang, pod
@@ -89,6 +91,21 @@ def test_scarce_requests_weigh_more_and_only_where_their_nodes_are() -> None:
     common, scarce = 4 / (4 * 500 + 4000), 3 / (3 * 500 + 1000)
     assert weights.tolist() == [[1.0, 0.0], [pytest.approx(common / (common + scarce)), 0.0]]
     assert weights_of({(1, 0): 9}, amounts, usable, accepted, groups).tolist() == [[0, 0], [0, 0]]
+
+
+def test_what_a_pod_requests_of_gpus() -> None:
+    cluster = FakeCluster().use("GpuSharing", {"wholeGpus": "reserved"})
+    held = reservation_pod("held", "kube-system", "n1", 0, resource=NVIDIA, image="pause", priority_class_name="")
+    pair = pod("pair", annotations={GPU_FRACTION: "0.4", GPU_COUNT: "2"}, requests={"cpu": "2"})
+    mib = pod("mib", annotations={GPU_MEMORY: "600"}, requests={"cpu": 0, "memory": 7})
+    cluster.add(pair, mib, whole("three", 3), pod("web", requests={"cpu": 1}), held)
+    cluster.schedule()
+    tasks = {task.name: request_of(task.cls, (NVIDIA,)) for task in cluster.scheduler.cache.tasks.values()}
+    default = 100 * 2**20
+    assert tasks == {
+        "pair": GpuRequest(2000, default, 2, 400), "mib": GpuRequest(0, 7, 1, 0, 600), "web": GpuRequest(1000, default),
+        "three": GpuRequest(1000, default, 3, WHOLE), "held": GpuRequest(1, 16 * 2**20),
+    }  # fmt: skip
 
 
 # ------------------------------------------------------------------ decisions
