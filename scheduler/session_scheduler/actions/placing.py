@@ -86,7 +86,7 @@ def _within_capacity(request: PlacementRequest, result: PlacementResult) -> list
 
 
 def _note_over_capacity(result: PlacementResult, over: Mapping[Task, tuple[str, str]]) -> None:
-    result.over_capacity += over
+    result.over_capacity = (*result.over_capacity, *over)
     result.reasons.update((task, reason) for task, (reason, _) in over.items())
     result.tried = [task for task in result.tried if task not in over]
 
@@ -118,7 +118,8 @@ def group_refusal(session: Session, group: Group) -> Refusal | None:
 
 def _ready_tasks(session: Session, group: Group, result: PlacementResult) -> list[Task]:
     """The pending tasks in order, except those that a pre-predicate or a plugin's `prepare` rejects."""
-    ready = []
+    ready: list[Task] = []
+    barred: list[Task] = []
     for task in sorted(group.in_phase(Phase.PENDING), key=session.runner.task_key):
         reason = session.runner.pre_predicate(task)
         if reason is None:
@@ -126,13 +127,15 @@ def _ready_tasks(session: Session, group: Group, result: PlacementResult) -> lis
             if refusal is not None:
                 nodes = len(session.table.row_of)
                 reason = f"0/{nodes} nodes are available: {refusal.reason}." if nodes else NO_NODES
-                result.barred.append(task)
+                barred.append(task)
                 if refusal.plugin:
                     session.runner.note_rejected(task, (refusal.plugin,))
         if reason is None:
             ready.append(task)
         else:
             result.reasons[task] = reason
+    if barred:
+        result.barred = barred
     if not ready and result.reasons:
         result.refusal = Refusal(next(iter(result.reasons.values())))
     return ready

@@ -182,6 +182,7 @@ class Binder:
                 self._binding(task, {plugin: own[task] for plugin, own in holds if task in own})
                 for task in decision.allocated
             ]
+            decision.held.clear()  # decisions are kept until their session has ended
         for binding in bindings if decision.mutations else ():
             for mutation in decision.mutations.get(binding.task, ()):
                 _mutate(binding, mutation, decision)

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, cast, get_args
 
 from msgspec.structs import replace
@@ -204,7 +205,7 @@ class MemoryCluster:
         pod = self._get(Pod, ("", namespace, name))
         check_unchanged(pod, uid, resource_version)
         check_bindable(pod)
-        scheduled = PodCondition(type="PodScheduled", status="True", last_transition_time=time_text(self._now()))
+        scheduled = _scheduled(time_text(self._now()))
         status = replace(
             pod.status, conditions=merged_conditions(pod.status.conditions, (scheduled,)), nominated_node_name=""
         )
@@ -479,6 +480,12 @@ class MemoryCluster:
         del store.objects[name_of(obj)]
         last = with_metadata(obj, resource_version=str(self._version))
         store.history.add(self._version, WatchEvent(Change.DELETED, last, str(self._version)))
+
+
+@lru_cache(maxsize=1)
+def _scheduled(time: str) -> PodCondition:
+    """The condition of the pods that are bound in one second."""
+    return PodCondition(type="PodScheduled", status="True", last_transition_time=time)
 
 
 def _is_selected(obj: PortObject, labels: Labels, namespace: str, node: str) -> bool:

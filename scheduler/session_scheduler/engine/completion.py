@@ -66,7 +66,7 @@ class BindCompletion:
     freed: Callable[[Task, str], None]
     """Called with each task that was not bound, and the node that it frees."""
     outcomes: dict[str, PlacementResult] = field(default_factory=dict, init=False)
-    """The last outcome of each known group, by its key."""
+    """The last outcome of each known group that waits or is being bound, by its key."""
 
     # ------------------------------------------------------------------ session outcomes
 
@@ -161,9 +161,12 @@ class BindCompletion:
             self.observer.bound(task, task.node or "")
 
     def _started(self, group: Group) -> None:
+        """Forget a bound group's failures, and its outcome unless a task of it waits."""
         outcome = self.outcomes.get(group.key)
         if outcome is None or outcome.scheduled:
             self._placed(group)
+            if not group.pending:
+                self.outcomes.pop(group.key, None)
 
     def _placed(self, group: Group) -> None:
         group.failed_attempts = 0

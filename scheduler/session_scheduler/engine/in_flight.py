@@ -17,12 +17,13 @@ Completion = Callable[[str, Any], Coroutine[Any, Any, _T | None]]
 """Called with the group's key and the work's result or exception."""
 
 
-class _Work(msgspec.Struct, Generic[_T], frozen=True):
+class _Work(msgspec.Struct, Generic[_T]):
     number: int
     """Ended work is completed in the order of its start."""
     group: str
-    future: asyncio.Future[Any]
     complete: Completion[_T]
+    answer: Any = None
+    """The result, or the exception, once the work has ended."""
 
 
 class InFlight(Generic[_T]):
@@ -32,12 +33,12 @@ class InFlight(Generic[_T]):
         self._ended = ended
         self._started = 0
         self._works: dict[asyncio.Future[Any], _Work[_T]] = {}
-        self._to_complete: list[asyncio.Future[Any]] = []
-        """Ended work, so that a turn need not search all work; some may already be completed."""
+        self._to_complete: list[_Work[_T]] = []
+        """Ended work without its future: a long session ends before it is completed."""
         self._busy: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        return len(self._works)
+        return len(self._works) + len(self._to_complete)
 
     def start(self, group: str, work: Coroutine[Any, Any, Any], complete: Completion[_T]) -> None:
         """Start work for a group (its key). A later turn calls `complete(group, result or exception)`.
@@ -47,12 +48,19 @@ class InFlight(Generic[_T]):
         self._busy[group] += 1
         self._started += 1
         future = asyncio.ensure_future(work)
-        self._works[future] = _Work(self._started, group, future, complete)
+        self._works[future] = _Work(self._started, group, complete)
         future.add_done_callback(self._note)
 
     def _note(self, future: asyncio.Future[Any]) -> None:
-        self._to_complete.append(future)
+        self._collect(future)
         self._ended()
+
+    def _collect(self, future: asyncio.Future[Any]) -> None:
+        """Prepare ended work for its completion."""
+        work = self._works.pop(future, None)
+        if work is not None:
+            work.answer = _answer(future)
+            self._to_complete.append(work)
 
     def concerns(self, group: str) -> bool:
         """Whether any work of a group (its key) is in flight."""
@@ -72,25 +80,29 @@ class InFlight(Generic[_T]):
         except asyncio.CancelledError as cancelled:
             await self.abandon()
             errors.append(cancelled)
-        self._to_complete.extend(self._works)  # callbacks may not have run yet
+        self._collect_all()
+
+    def _collect_all(self) -> None:
+        """Collect the work that has ended, although callbacks may not have run yet."""
+        for future in [future for future in self._works if future.done()]:
+            self._collect(future)
 
     async def abandon(self) -> None:
         """Cancel all work; a turn still completes it."""
         for future in self._works:
             future.cancel()
         await asyncio.gather(*self._works, return_exceptions=True)
-        self._to_complete.extend(self._works)
+        self._collect_all()
 
     async def complete_ended(self, errors: list[BaseException]) -> list[_T]:
         """Complete the ended work; adds unexpected errors to `errors`."""
-        futures, self._to_complete = self._to_complete, []
-        ended = [self._works.pop(future) for future in futures if future in self._works and future.done()]
+        ended, self._to_complete = self._to_complete, []
         done: list[_T] = []
         for work in sorted(ended, key=lambda work: work.number):
             self._busy[work.group] -= 1
             if not self._busy[work.group]:
                 del self._busy[work.group]
-            answer = await kept(work.complete(work.group, _answer(work.future)), errors)
+            answer = await kept(work.complete(work.group, work.answer), errors)
             if answer is not None:
                 done.append(answer)
         return done

@@ -142,6 +142,11 @@ class Board:
             size += sum(column.nbytes for column in columns if column.strides != _COMPACT)
         return size
 
+    @property
+    def is_done(self) -> bool:
+        """Whether no task of the class is left to place."""
+        return self.evaluation.cls.of_one_pod and self._task.node is not None
+
     def _candidates(self) -> BoolColumn:
         mask = self._table.valid()
         if self._subset is not None:  # like kube-scheduler, count only the nodes of the tried placement

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any, Final, TypeGuard
 
 import msgspec
@@ -26,6 +27,7 @@ NOT_RECLAIMABLE: Final = "reclaiming a pod is not allowed"
 _LARGEST: Final = 2**56
 _KIND_OF: Final[Mapping[type, object]] = {bool: float, int: float, float: float, str: str}
 """By type of a plain key: its kind. Keys of one kind compare with each other."""
+_NO_MUTATIONS: Final[Mapping[Task, Sequence[Mutation]]] = MappingProxyType({})
 
 
 class Mutation(msgspec.Struct, frozen=True):
@@ -297,10 +299,10 @@ class CallbackRunner:
 
     # ------------------------------------------------------------------ annotations for a binding
 
-    def bind_annotations(self, tasks: Iterable[Task]) -> dict[Task, list[Mutation]]:
+    def bind_annotations(self, tasks: Iterable[Task]) -> Mapping[Task, Sequence[Mutation]]:
         """Return the annotations that plugins add to the placed tasks."""
         if not self.registered.bind_mutations:
-            return {}
+            return _NO_MUTATIONS
         return {task: [m for call in self.registered.bind_mutations if (m := _mutation(call, task))] for task in tasks}
 
     # ------------------------------------------------------------------ which plugin rejected which task

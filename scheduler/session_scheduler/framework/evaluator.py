@@ -56,8 +56,8 @@ class Evaluator:
         self._beside: dict[tuple[TaskClass, Key], Evaluation] = {}
         self._boards: dict[tuple[Any, ...], Board] = {}
         """The least recently used ones first."""
-        self._last: Board | None = None
-        """The board in use: it may have grown since it was counted."""
+        self._last: tuple[tuple[Any, ...], Board] | None = None
+        """The board in use, with its key: it may have grown since it was counted."""
         self._bytes = 0
         """The memory of all boards, except that in use, and of their filter results."""
         self._shared = SharedFilters(self._table, self._ledger.touched)
@@ -108,22 +108,25 @@ class Evaluator:
             evaluation = evaluation or self.evaluation(task.cls)
             board = self._new_board(evaluation, subset, task)
         self._boards[key] = board
-        if board is not self._last:
-            self._count_last()
-            self._last = board
+        if self._last is None or board is not self._last[1]:
+            self._leave_last()
+            self._last = key, board
             self._limit_memory()
         return board
 
-    def _count_last(self) -> None:
-        """Count the memory of the board that was in use."""
-        board, self._last = self._last, None
-        if board is None:
+    def _leave_last(self) -> None:
+        """Count the memory of the board that was in use; drop the board if its only task is placed."""
+        if self._last is None:
             return
+        (key, board), self._last = self._last, None
         used: list[Board | FilterResult] = [board, *(each for last in board.results for each in last.chain())]
         for one in used:
             size = one.nbytes
             self._bytes += size - one.counted_bytes
             one.counted_bytes = size
+        if board.is_done and key in self._boards:
+            self._drop((key,))
+            self._evaluations.pop(board.evaluation.cls, None)
 
     def _limit_memory(self) -> None:
         """While boards and filter results use too much memory, drop the quarter of the boards that were not used for
@@ -173,7 +176,7 @@ class Evaluator:
 
     def forget_boards(self, subset: BoolColumn | None = None) -> None:
         """Drop the boards of a subset, or all boards: after a plugin failed, a board may be incomplete."""
-        self._count_last()
+        self._leave_last()
         if subset is None:
             self._drop(list(self._boards))
             self._drop_results()

@@ -20,6 +20,7 @@ from session_scheduler.framework.hooks import HookCall, PluginError
 from session_scheduler.model.durations import known_end, known_seconds
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.refusals import Refusal
+from session_scheduler.model.sub_groups import NONE
 from session_scheduler.state.cache import Cache
 
 _NONE: Final[Mapping[Task, Any]] = MappingProxyType({})
@@ -83,16 +84,17 @@ class Decision(msgspec.Struct):
 
     group: Group
     allocated: list[Task] = msgspec.field(default_factory=list)
-    evicted: dict[Task, str] = msgspec.field(default_factory=dict)
+    evicted: Mapping[Task, str] = _NONE
     """The evicted tasks, each with its node."""
     held: list[Held] = msgspec.field(default_factory=list)
+    """What plugins reserved. The binder empties it when it has read the records."""
     holds: Mapping[Task, Mapping[str, Any]] | None = None
     """The resources of each task by plugin, if an earlier decision reserved them and `held` does not have them."""
     preemptions: Sequence[Preemption] = ()
     """The preemptions for the group's other tasks."""
-    nominated: Mapping[Task, str] = msgspec.field(default_factory=dict)
+    nominated: Mapping[Task, str] = _NONE
     """The new nominated node of each of these tasks; empty for none."""
-    mutations: Mapping[Task, Sequence[Mutation]] = msgspec.field(default_factory=dict)
+    mutations: Mapping[Task, Sequence[Mutation]] = _NONE
     """The annotations that plugins add to the placed tasks."""
 
 
@@ -112,15 +114,15 @@ class PlacementResult(msgspec.Struct):
     """Whether there was no node set to try; the refusal has the reason."""
     placements: int = 0
     """Number of topology domains that were tried; 0 without a topology constraint."""
-    lacks: Mapping[str, int] = msgspec.field(default_factory=dict)
+    lacks: Mapping[str, int] = NONE
     """By sub-group, how many tasks an attempt needed in addition to those that it placed; empty if it placed none."""
     tried: list[Task] = msgspec.field(default_factory=list)
     """The tasks for which nodes were searched."""
-    barred: list[Task] = msgspec.field(default_factory=list)
+    barred: Sequence[Task] = ()
     """The tasks that a plugin's `prepare` rejected on any node."""
-    over_capacity: list[Task] = msgspec.field(default_factory=list)
+    over_capacity: Sequence[Task] = ()
     """The tasks that may not use what they request on any node."""
-    over_capacity_together: list[Task] = msgspec.field(default_factory=list)
+    over_capacity_together: Sequence[Task] = ()
     """The tasks of a gang that fit, although too few of them may use what they request."""
     nominated: dict[Task, str] = msgspec.field(default_factory=dict)
     """The new nominated node of each of these tasks; empty for none."""
@@ -346,13 +348,16 @@ class Statement:
         self._ledger.committed += bool(self._log)
         self._ledger.to_end.clear()  # from now on the executor of the decision tracks them
         decision = Decision(self._group, mutations=mutations, preemptions=preemptions, nominated=nominated)
+        evicted: dict[Task, str] = {}
         for operation in self._log:
             if isinstance(operation, Allocated):
                 decision.allocated.append(operation.task)
             elif isinstance(operation, Evicted):
-                decision.evicted[operation.task] = operation.node
+                evicted[operation.task] = operation.node
             else:
                 decision.held.append(operation)
+        if evicted:
+            decision.evicted = evicted
         return decision
 
     def placed_since(self, mark: int) -> list[Task]:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from session_scheduler.errors import FluenceError
-from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.classes import TaskClass, has_own_class
 from session_scheduler.model.columns import PODS, NodeTable
 from session_scheduler.model.gpu_reservations import Uncounted
 from session_scheduler.model.label_reads import LabelReads
@@ -20,7 +20,6 @@ from session_scheduler.model.pod_reads import PodReads
 from session_scheduler.model.quantity import QuantityError
 from session_scheduler.model.refusals import Refusal
 from session_scheduler.model.requests import without_wrong_amounts
-from session_scheduler.model.volumes import has_ephemeral_claims
 
 _CROWDED_SPARE = 16
 """How many new classes make a crowded table due for `forget_unused`, at least: it costs as much as there are classes.
@@ -136,7 +135,7 @@ class ClassTable:
                 spec.resource_claims, _volumes(pod), spec.host_network, spec.host_users, _wanted_node(pod), labels, own,
                 pod.unreadable, self.reads.values(pod),
                 (pod.metadata.name, pod.metadata.uid, pod.status.resource_claim_statuses)
-                if spec.resource_claims or (spec.volumes and has_ephemeral_claims(pod)) else None,
+                if has_own_class(pod) else None,
             )
         )  # fmt: skip
 

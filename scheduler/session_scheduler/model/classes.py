@@ -15,7 +15,7 @@ from session_scheduler.model.pod_reads import Observed, PodReads, reading
 from session_scheduler.model.pod_terms import PodTerms
 from session_scheduler.model.refusals import Refusal
 from session_scheduler.model.requests import pod_requests
-from session_scheduler.model.volumes import volume_keys
+from session_scheduler.model.volumes import has_ephemeral_claims, volume_keys
 
 __all__ = ["TaskClass"]
 
@@ -80,6 +80,11 @@ class TaskClass:
         return tuple(f"{pod.metadata.namespace}/{name}" for name in names if name)
 
     @property
+    def of_one_pod(self) -> bool:
+        """Whether no other pod has this class."""
+        return has_own_class(self._pod)
+
+    @property
     def uses_devices(self) -> bool:
         """Whether its pods use ResourceClaims, or request extended resources that devices may provide."""
         return bool(self._pod.spec.resource_claims) or any("/" in name for name in self.requests)
@@ -91,6 +96,11 @@ class TaskClass:
 
     def __repr__(self) -> str:
         return f"TaskClass({self.index}, {self._pod.key})"
+
+
+def has_own_class(pod: Pod) -> bool:
+    """Whether the pod shares its class with no other: it has claims, which may be its own."""
+    return bool(pod.spec.resource_claims) or (bool(pod.spec.volumes) and has_ephemeral_claims(pod))
 
 
 def host_ports(pod: Pod) -> tuple[tuple[str, str, int], ...]:

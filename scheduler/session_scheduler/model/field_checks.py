@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -31,6 +31,8 @@ _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _DNS_LABEL = re.compile(_LABEL)
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 _QUALIFIED_PART = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_MOST_KNOWN: Final = 4096
+"""How many texts each check remembers: most names and label values of a large cluster are different."""
 _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _NODE_OPERATORS = (*_LABEL_OPERATORS, "Gt", "Lt")
 
@@ -47,19 +49,19 @@ class FieldError(ValueError):
 # ------------------------------------------------------------------ names and labels
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=_MOST_KNOWN)
 def is_dns_label(text: str) -> bool:
     """Whether the text is an RFC 1123 label, as for names of namespaces."""
     return _DNS_LABEL.fullmatch(text) is not None
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=_MOST_KNOWN)
 def is_dns_subdomain(text: str) -> bool:
     """Whether the text is an RFC 1123 subdomain, as for names of most objects."""
     return len(text) <= 253 and _DNS_SUBDOMAIN.fullmatch(text) is not None
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=_MOST_KNOWN)
 def is_qualified_name(text: str) -> bool:
     """Whether the text is a valid label or annotation key: an optional DNS prefix and `/`, then up to 63 characters."""
     prefix, slash, name = text.rpartition("/")
@@ -68,7 +70,7 @@ def is_qualified_name(text: str) -> bool:
     return _QUALIFIED_PART.fullmatch(name) is not None
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=_MOST_KNOWN)
 def is_label_value(text: str) -> bool:
     """Whether the text is a valid label value: empty, or up to 63 characters."""
     return not text or _QUALIFIED_PART.fullmatch(text) is not None
@@ -215,7 +217,7 @@ def check_node_selector_term(term: NodeSelectorTerm, where: str) -> None:
 # ------------------------------------------------------------------ quantities
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=_MOST_KNOWN)
 def _quantity_problem(name: str, quantity: Quantity) -> str | None:
     try:
         amount = thousandths(quantity)

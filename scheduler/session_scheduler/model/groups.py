@@ -139,11 +139,11 @@ class Group(msgspec.Struct, eq=False):
     """The number of failed attempts since it was last placed."""
     own_priority: int | None = None
     """The PodGroup's priority, from its spec or its PriorityClass; None if it has neither."""
+    key: str = ""
+    """As `GroupRef.key`: equal for all references to the group. Set from `ref`."""
 
-    @property
-    def key(self) -> str:
-        """As `GroupRef.key`."""
-        return self.ref.key
+    def __post_init__(self) -> None:
+        self.key = self.ref.key
 
     @property
     def name(self) -> str:

@@ -19,6 +19,7 @@ from session_scheduler.model.label_selectors import Requirement, Selector, Selec
 from session_scheduler.model.objects import Pod
 
 _Entry = TypeVar("_Entry", bound=np.generic)
+_encode = msgspec.json.Encoder(order="sorted").encode
 _ABSENT = -1
 _MAX_COLUMNS = 1000
 """How many columns are kept from one session to the next; with 5,000 nodes each takes 40 kB."""
@@ -60,16 +61,13 @@ class _Kind:
 
     __slots__ = ("columns", "ending", "key", "labels", "namespace", "users")
 
-    def __init__(self, key: _Key, namespace: str, labels: dict[str, str], ending: bool) -> None:
+    def __init__(self, key: bytes, namespace: str, labels: dict[str, str], ending: bool) -> None:
         self.key = key
         self.namespace = namespace
         self.labels = labels
         self.ending = ending
         self.users = 0
-        self.columns: list[PodColumn] = []
-
-
-_Key = tuple[str, frozenset[tuple[str, str]], bool]
+        self.columns: tuple[PodColumn, ...] = ()
 
 
 class PodCounts:
@@ -78,7 +76,7 @@ class PodCounts:
     def __init__(self, rows: int) -> None:
         self._rows = rows
         self._kinds: list[_Kind | None] = []
-        self._number_of: dict[_Key, int] = {}
+        self._number_of: dict[bytes, int] = {}
         self._free_kinds: list[int] = []
         self._namespace_ids: dict[str, int] = {}
         self._value_ids: dict[str, int] = {}
@@ -100,10 +98,11 @@ class PodCounts:
     def acquire(self, pod: Pod) -> int:
         """The number of the pod's kind, valid until `release`."""
         metadata = pod.metadata
-        key = (metadata.namespace, frozenset(metadata.labels.items()), metadata.deletion_timestamp is not None)
+        ending = metadata.deletion_timestamp is not None
+        key = _encode((metadata.namespace, metadata.labels, ending))
         number = self._number_of.get(key)
         if number is None:
-            number = self._new_kind(_Kind(key, metadata.namespace, metadata.labels, key[2]))
+            number = self._new_kind(_Kind(key, metadata.namespace, metadata.labels, ending))
         kind = self._kinds[number]
         assert kind is not None  # noqa: S101 (a number in use has a kind)
         kind.users += 1
@@ -137,7 +136,7 @@ class PodCounts:
             if key in self._labels:
                 self._labels[key][number] = self._value_id(value)
         likely = self._index.likely(kind.namespace, kind.labels)
-        kind.columns = [column for column in likely if column.query.picks(kind.namespace, kind.labels, kind.ending)]
+        kind.columns = tuple(one for one in likely if one.query.picks(kind.namespace, kind.labels, kind.ending))
         return number
 
     def _value_id(self, value: str) -> int:
@@ -222,7 +221,7 @@ class PodCounts:
         self._index = SelectorIndex()
         for kind in self._kinds:
             if kind is not None:
-                kind.columns = [column for column in kind.columns if column.query in kept]
+                kind.columns = tuple(column for column in kind.columns if column.query in kept)
         for query, column in kept.items():
             self._columns[query] = column
             self._index.add(query.only_namespace, query.selector, column)
@@ -238,7 +237,7 @@ class PodCounts:
         for number in np.flatnonzero(kinds).tolist():
             kind = self._kinds[number]
             if kind is not None:
-                kind.columns.append(column)
+                kind.columns += (column,)
         return column
 
     def _picked(self, query: PodQuery) -> NDArray[np.bool_]:

@@ -23,12 +23,12 @@ def parsed_time(text: str) -> datetime | None:
 
 def time_text(time: datetime) -> str:
     """The UTC time in the API server's format, to the second (metav1.Time)."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time.replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
 def micro_time_text(time: datetime) -> str:
     """The UTC time to the microsecond, always with six digits after the point (metav1.MicroTime)."""
-    return time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return time.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def age_text(seconds: float) -> str:

@@ -36,7 +36,7 @@ _Any = TypeVar("_Any", bound=PortObject)
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)  # asyncio computes the repr of a main task's result twice
 class ClusterState:
     """The scheduler's input, apart from the configuration."""
 

@@ -341,11 +341,13 @@ class Cache:
             self.queues.start()
 
     def _group_for(self, ref: GroupRef) -> Group:
-        group = self.groups.get(ref.key)
+        key = ref.key
+        group = self.groups.get(key)
         if group is None:
-            pod_group = self._pod_groups.get(ref.key)
+            pod_group = self._pod_groups.get(key)
             priority = self._priorities.of_group(pod_group) if pod_group is not None else None
-            group = self.groups[ref.key] = Group(ref, pod_group=pod_group, own_priority=priority)
+            group = Group(ref, pod_group=pod_group, own_priority=priority)
+            self.groups[group.key] = group
         return group
 
     def _join(self, task: Task, group: Group) -> None:

@@ -246,3 +246,18 @@ def test_what_caps_cost_does_not_grow_with_ranks_that_do_not_matter() -> None:
         return matcher._engine.tallies_made()
 
     assert 0 < kept(400) == kept(50)
+
+
+@pytest.mark.parametrize("chosen", [[], [0], [7], [8], [19], [0, 19], [6, 7, 8, 9], list(range(20))])
+def test_a_mask_allows_the_same_hosts_as_numbers_of_slots(chosen: list[int]) -> None:
+    mask = np.isin(np.arange(20), chosen)
+    asked = spec(want("node", 1, slot(1, CORE)))
+    by_mask, by_number = Matcher(machine(20)), Matcher(machine(20))
+    for matcher, candidates in ((by_mask, mask), (by_number, mask.astype(np.int64) * 100)):
+        found = set()
+        for _ in range(20 * 16):
+            try:
+                found |= set(places(matcher.allocate(asked, candidates=candidates).R))
+            except (Busy, Unsatisfiable):
+                break
+        assert found == {f"node{rank}" for rank in chosen}

@@ -2,7 +2,8 @@
 """The engine's interface to Python: requests as tables, matches, allocations, and surveys of the graph."""
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.pystate cimport PyThreadState
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
 from libcpp.algorithm cimport sort
 from libcpp.pair cimport pair
 from libcpp.vector cimport vector
@@ -154,15 +155,23 @@ cdef class Engine(Traverser):
         self.preference = preference
 
     def allow(self, const uint8_t[::1] mask):
-        """Sets the candidates by a mask: one byte for each rank, 0 for no."""
-        cdef Py_ssize_t i, allowed = 0
+        """Sets the candidates by a mask: one byte for each rank, 0 for no. Ranks above the last candidate are not stored."""
+        cdef Py_ssize_t i = 0, size = mask.shape[0], allowed = 0
         cdef int64_t rank = -1
-        self.candidates.resize(mask.shape[0])
-        for i in range(mask.shape[0]):
-            self.candidates[i] = mask[i] != 0
+        cdef uint64_t eight
+        self.candidates.assign(1 if size else 0, 0)
+        while i < size:
+            if i + 8 <= size:
+                memcpy(&eight, &mask[i], 8)
+                if not eight:
+                    i += 8
+                    continue
             if mask[i]:
+                self.candidates.resize(i + 1)
+                self.candidates[i] = 1
                 rank = i
                 allowed += 1
+            i += 1
         self.capped = False
         self.sole = self._sole_of(rank) if allowed == 1 else -1
 

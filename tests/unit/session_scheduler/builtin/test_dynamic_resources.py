@@ -8,18 +8,21 @@ metrics, and time limits, which are work limits here.
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
+from session_scheduler import hookimpl
 from session_scheduler.builtin.devices.holdings import Holdings
 from session_scheduler.builtin.dynamic_resources import DynamicResources, DynamicResourcesArguments
 from session_scheduler.cluster.errors import Conflict, Unavailable
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.framework.bindings import Runtime
+from session_scheduler.framework.board import Board
 from session_scheduler.model.devices import (
     CONSUMERS_LIMIT,
     FINALIZER,
@@ -108,6 +111,30 @@ def test_each_pod_gets_devices_of_its_own_written_before_it_is_bound() -> None:
         assert stored.status.allocation.allocation_timestamp is not None
     (waits,) = {"p0", "p1", "p2"} - {name.removeprefix("default/") for name in placed}
     cluster.assert_pending(waits, "0/2 nodes are available: 2 cannot allocate all claims.")
+
+
+class CountsBoards:
+    """Counts the boards that a session keeps."""
+
+    name = "counts-boards"
+    kept = 0
+
+    @hookimpl
+    def on_session_close(self) -> None:
+        self.kept = sum(isinstance(one, Board) for one in gc.get_objects())
+
+
+def test_a_placed_pod_with_its_own_claim_leaves_no_board_in_its_session() -> None:
+    """Each such pod has a class of its own, and a board has columns over all nodes."""
+    gc.collect()
+    counts = CountsBoards()
+    devices = tuple(f"d{n}" for n in range(30))
+    cluster = world(*(claim(f"c{n}") for n in range(30)), *(user(f"p{n}", f"c{n}") for n in range(30)), devices=devices)
+    cluster.start(counts)
+    before = sum(isinstance(one, Board) for one in gc.get_objects())
+    cluster.run()
+    assert set(cluster.placements().values()) == {"n1"}
+    assert counts.kept - before <= 2
 
 
 def test_pods_share_a_claim_and_follow_it() -> None:

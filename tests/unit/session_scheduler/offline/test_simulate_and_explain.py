@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from pathlib import Path
 
@@ -10,12 +11,15 @@ import pytest
 from msgspec.structs import replace
 
 from session_scheduler import Refusal, hookimpl
+from session_scheduler.binding.binder import Request
 from session_scheduler.cli import main
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.engine.completion import Bound
 from session_scheduler.engine.explain import explain_pending
 from session_scheduler.engine.scheduler import Scheduler
+from session_scheduler.framework.statement import Decision, PlacementResult
 from session_scheduler.offline.simulate import place_all
+from session_scheduler.offline.state import ClusterState
 from session_scheduler.testing import FakeCluster, gang, node, pod, pod_group
 
 from ....tools.replacing import of_controller
@@ -38,6 +42,21 @@ def explained(*objects, plugins=()):
     answer = json.loads(json.dumps(explain_pending(scheduler)))
     assert scheduler.cache.table.digest() == before
     return {one["name"]: one for one in answer["pods"]}
+
+
+def test_placed_pods_leave_no_results_of_their_attempts_and_decisions():
+    kept = [count_of(PlacementResult, Decision, Request, asyncio.Task)]
+    cluster = FakeCluster(config=SchedulerConfig(bindings_in_flight=1_000))
+    cluster.add(node("n1", cpu="64"), *(pod(f"p{number}") for number in range(30)), pod("large", cpu="99"))
+    scheduler = cluster.start()
+    assert asyncio.run(place_all(scheduler))["summary"]["scheduled"] == 30
+    assert list(scheduler.outcomes) == ["Pod default/large"]
+    kept.append(count_of(PlacementResult, Decision, Request, asyncio.Task))
+    assert kept[1] <= kept[0] + 1  # the outcome of the pod that waits
+
+
+def count_of(*kinds):
+    return sum(isinstance(one, kinds) for one in gc.get_objects())
 
 
 def test_every_pending_pod_is_listed_with_its_node_or_its_reason():
@@ -314,3 +333,8 @@ def test_a_simulation_runs_no_cycle_once_every_pod_is_placed(monkeypatch: pytest
     result = simulated(node("n"), pod("a"), pod("b"))
     assert result["summary"]["scheduled"] == 2
     assert cycles == [2]
+
+
+def test_the_repr_of_a_state_does_not_list_its_objects():
+    """asyncio computes it when a command ends."""
+    assert "n1" not in repr(ClusterState((node("n1"),)))
