@@ -344,12 +344,14 @@ def _other_orders_may_help(request: PlacementRequest) -> bool:
     counts = Counter(task.cls for task in tasks)
     if any(evaluator.evaluation(cls).any_filters for cls in counts):
         return len(tasks) > 1
+    if len(counts) == 1:
+        return False
     first = {task.cls: task for task in reversed(tasks)}
     possible = 0
     for cls, count in counts.items():
         board = evaluator.synced_board(first[cls], request.subset)
         possible += min(count, int(board.capacity(count).sum()))
-    return len(counts) > 1 and possible >= request.needed
+    return possible >= request.needed
 
 
 def one_way(request: PlacementRequest) -> PlacementResult:

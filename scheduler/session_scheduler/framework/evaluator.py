@@ -171,6 +171,8 @@ class Evaluator:
         """Whether the filters accept a task on a row now. Evaluates that row alone. Raises PluginError."""
         view, mask = NodeView(self._table, np.array([row], np.int64)), self._table.valid()[row : row + 1]
         for filtering in self.evaluation_for(task).filters:
+            if not mask[0]:
+                return False
             filtering.run(view, mask, task)
         return bool(mask[0])
 

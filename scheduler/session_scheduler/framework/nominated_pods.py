@@ -56,6 +56,12 @@ class NominatedPods:
         self._wall = wall
         self._behind: dict[str, tuple[tuple[int, int], frozenset[str]]] = {}
         """By queue: the state and the answer of `_queues_behind`."""
+        self._state = (0, 0)
+        """The state of the session for which the following attributes were computed."""
+        self._any_first: dict[tuple[int, str], set[bool]] = {}
+        """By priority and queue of a key: whether nominated tasks come before the task; both if only some do."""
+        self._kinds: dict[tuple[int, str], dict[str, Counter[NominatedKind]]] = {}
+        """By priority and queue of a key: the answer of `_kinds_first`."""
 
     @contextmanager
     def backfilling(self) -> Iterator[None]:
@@ -77,7 +83,11 @@ class NominatedPods:
         if key[1] or nominations.starts:
             others = (other for _, tasks in nominations.waiting() for other in tasks)
             return key if any(_counts(other, key, nominations.starts) for other in others) else None
-        counts = {_is_first(standing, queue, key) for standing, queue in nominations.kinds}
+        self._forget_outdated()
+        counts = self._any_first.get((key[0], key[2]))
+        if counts is None:
+            counts = {_is_first(standing, queue, key) for standing, queue in nominations.kinds}
+            self._any_first[key[0], key[2]] = counts
         return None if True not in counts else _ALL if False not in counts else key
 
     def yielded_to(self, tasks: Sequence[Task], nodes: Iterable[str] | None) -> dict[str, list[Task]]:
@@ -98,15 +108,34 @@ class NominatedPods:
                     found.setdefault(queue, Counter())[kind] += 1
             return found
         key = self._key(tasks, min(task.preemptor_priority for task in tasks))
-        for queue, kinds in queues.nominated.items():
-            counting = {kind: count for kind, count in kinds.items() if _is_first(kind[0], queue, key)}
-            if counting:
-                found[queue] = Counter(counting)
+        found = self._kinds_first(key)
         own = (one for one in tasks[0].group.tasks.values() if one.uid in key[1])
         for queue, kind in filter(None, map(queues.nominated_kind, own)):
             if kind in found.get(queue, ()):
-                found[queue][kind] -= 1
-        return {queue: +kinds for queue, kinds in found.items() if +kinds}
+                found = {**found, queue: found[queue] - Counter((kind,))}
+                if not found[queue]:
+                    del found[queue]
+        return found
+
+    def _kinds_first(self, key: Key) -> dict[str, Counter[NominatedKind]]:
+        """Return by queue the nominated tasks of each kind that come before a task with this key, its own ones
+        included. Computed once for a priority and queue until a change. Read only.
+        """
+        self._forget_outdated()
+        found = self._kinds.get((key[0], key[2]))
+        if found is None:
+            found = self._kinds[key[0], key[2]] = {}
+            for queue, kinds in self.cache.queues.nominated.items():
+                first = {kind: count for kind, count in kinds.items() if _is_first(kind[0], queue, key)}
+                if first:
+                    found[queue] = Counter(first)
+        return found
+
+    def _forget_outdated(self) -> None:
+        """Forget what was computed before the last change of nominations or placements."""
+        state = len(self.ledger.touched), self.nominations.version
+        if self._state != state:
+            self._state, self._any_first, self._kinds = state, {}, {}
 
     def expected_on(self, task: Task, node: str) -> Key | None:
         """Return a key for the tasks for which one must leave room on a node; None if that is all of them, or none.

@@ -12,6 +12,8 @@ from session_scheduler.actions.trial import Trial
 from session_scheduler.builtin.proportion import QueueOrder
 from session_scheduler.builtin.reclaiming import Reclaiming
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
+from session_scheduler.framework import nominated_pods
+from session_scheduler.framework.board import Board
 from session_scheduler.framework.callback_runner import CallbackRunner
 from session_scheduler.framework.nominated_pods import NominatedPods
 from session_scheduler.framework.session import Session
@@ -196,6 +198,35 @@ def test_nominated_pods_of_other_queues_are_not_visited_one_by_one(calls: Counte
     assert len(cluster.scheduler.cache.nominations.node_by_uid) > nominated
     assert calls["yielded_to"] == 0
     assert calls["expected_on"] == 0
+
+
+def test_the_kinds_of_nominated_pods_are_compared_once_for_alike_preemptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = full_cluster()
+    cluster.add(pod(f"p{number}", cpu="1", queue=f"q{number % QUEUES}", priority=100) for number in range(WAITING))
+    cluster.run()
+    assert len(cluster.scheduler.cache.nominations.node_by_uid) > 10
+    calls: Counter[str] = Counter()
+    monkeypatch.setattr(nominated_pods, "_is_first", _counted(nominated_pods._is_first, calls, "compared"))
+    selector = {"no": "where"}
+    cluster.add(pod(f"more{number}", cpu="1", queue="q0", priority=100, node_selector=selector) for number in range(2))
+    cluster.run()
+    two = calls["compared"]
+    cluster.add(
+        pod(f"more{number}", cpu="1", queue="q0", priority=100, node_selector=selector) for number in range(2, 22)
+    )
+    calls.clear()
+    cluster.run()
+    assert 0 < calls["compared"] <= two
+
+
+def test_a_pod_that_fits_nowhere_counts_no_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = full_cluster()
+    calls: Counter[str] = Counter()
+    monkeypatch.setattr(Board, "capacity", _counted(Board.capacity, calls, "capacity"))
+    cluster.add(pod(f"p{number}", cpu="1", queue="q0") for number in range(WAITING))
+    cluster.run()
+    assert len(cluster.scheduler.cache.preempted) > 10
+    assert calls["capacity"] == 0
 
 
 def test_system_critical_pods_preempt_in_every_queue() -> None:
