@@ -190,8 +190,8 @@ def test_kube_schedulers_plugins_are_called_for_pods_with_claims_alone() -> None
     cluster.run()
     calls = cluster.scheduler.profiles[DEFAULT_SCHEDULER_NAME]
     asked = {call.plugin: call.calls for call in calls.functions("prebind_needed")}
-    assert asked == {"VolumeBinding": 2, "DynamicResources": 2}
-    once = {"VolumeBinding": 1, "DynamicResources": 0}
+    assert asked == {"VolumeBinding": 2, "DynamicResources": 2, "GpuSharing": 2}
+    once = {"VolumeBinding": 1, "DynamicResources": 0, "GpuSharing": 0}
     assert {call.plugin: call.calls for call in calls.functions("prebind")} == once
     cluster.add(pod("bound", volumes=using("c")))
     cluster.run()
