@@ -92,7 +92,7 @@ async def test_a_user_with_the_right_is_allowed_by_two_reviews(world: World) -> 
 
 async def test_a_user_without_the_right_is_named_and_told_the_remedy(world: World) -> None:
     denial = await world.ask("bearer  secret-of-alice", "/configz")
-    assert denial == (403, "user alice may not get /configz: bind it to a ClusterRole such as fluence-reader")
+    assert denial == (403, "user alice may not get /configz: bind the user to a ClusterRole such as fluence-reader")
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer  ", "Basic YTpi", "secret-of-alice"])
