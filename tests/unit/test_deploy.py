@@ -12,7 +12,7 @@ from session_scheduler.binding.binder import LEADER_ANNOTATION
 from session_scheduler.config.settings import LeaderElection, Profile, SchedulerConfig, Serving, parse_config
 from session_scheduler.framework.bindings import HELD_ANNOTATION
 from session_scheduler.model.gang_plan import ATTEMPT_ANNOTATION, PLAN_ANNOTATION
-from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_FRACTION, GPU_MEMORY
+from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_DEVICE, GPU_FRACTION, GPU_MEMORY
 from session_scheduler.model.group_api import GROUP_VERSIONS
 
 from ..tools.deploying import DEPLOY, NAMESPACE, Manifest, manifests, the
@@ -201,6 +201,7 @@ def test_the_policy_about_pods_names_what_is_written_there_and_of_users_what_is_
         names.BACKEND_ANNOTATION,
         names.JOBID_ANNOTATION,
         GPU,
+        GPU_DEVICE,
     }
     immutable = {GPU_FRACTION, GPU_MEMORY, GPU_COUNT}
     found = set(re.findall(r"'([^' ]+/[^' ]*)'", expressions(spec)))
