@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
+from msgspec.structs import replace
 from pydantic import AfterValidator, Field, model_validator
 from yarl import URL
 
