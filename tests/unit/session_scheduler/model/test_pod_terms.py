@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -16,23 +16,32 @@ MANY = 500
 Expressions = list[dict[str, Any]]
 
 
-class Labels(Mapping[str, str]):
+class Labels(dict[str, str]):
     """A victim's labels, which count each look at them."""
 
-    def __init__(self, **labels: str) -> None:
-        self._labels, self.looks = labels, 0
+    looks = 0
 
     def __getitem__(self, key: str) -> str:
         self.looks += 1
-        return self._labels[key]
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.looks += 1
+        return super().get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        self.looks += 1
+        return super().__contains__(key)
 
     def __iter__(self) -> Iterator[str]:
-        for key in self._labels:
+        for key in super().__iter__():
             self.looks += 1
             yield key
 
-    def __len__(self) -> int:
-        return len(self._labels)
+    def items(self) -> Any:
+        """Each pair is a look."""
+        self.looks += len(self)
+        return super().items()
 
 
 def one(key: str, operator: str, *values: str) -> dict[str, Any]:
