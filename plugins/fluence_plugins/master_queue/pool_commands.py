@@ -83,7 +83,11 @@ def publish(
         ),
     ] = None,
     from_cluster: Annotated[
-        bool, typer.Option("--from-cluster", help="The same for the cluster of KUBECONFIG, ~/.kube/config or the pod.")
+        bool,
+        typer.Option(
+            "--from-cluster",
+            help="Publish what the current cluster has: the one in KUBECONFIG or ~/.kube/config, or this pod's.",
+        ),
     ] = False,
     kube_context: Context = None,
     selector: Annotated[

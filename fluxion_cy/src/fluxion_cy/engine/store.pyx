@@ -82,10 +82,10 @@ cdef class Store(Columns):
             raise InvalidGraph(f"graph: a JGF document must be a mapping, not {type(document).__name__}")
         graph = document.get("graph")
         if not isinstance(graph, dict):
-            raise InvalidGraph("graph: the key 'graph' must have a mapping")
+            raise InvalidGraph("graph: 'graph' must be a mapping")
         for key in ("nodes", "edges"):
             if not isinstance(graph.get(key), (list, tuple)):
-                raise InvalidGraph(f"graph: the key 'graph.{key}' must have a list")
+                raise InvalidGraph(f"graph: 'graph.{key}' must be a list")
         return graph["nodes"], graph["edges"]
 
     cdef _extend(self, nodes, edges, dict known):

@@ -15,7 +15,8 @@ def options() -> argparse.ArgumentParser:
     """The parser of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m fluxion_cy",
-        description="Match jobspecs against a resource graph, with the commands of resource-query; try help.",
+        description="Match jobspecs against a resource graph, with the commands of resource-query; "
+        "the command help lists them.",
         epilog="Exit status: 0; 1 after a command that failed; 2 for an invalid option, graph or command file; "
         "130 after Ctrl-C. A match that finds nothing is not a failure.",
     )

@@ -138,8 +138,8 @@ def _open(name: str) -> CDLL:
     except (OSError, ValueError) as error:  # ValueError: a null character
         reason = (str(error).splitlines() or ["no reason given"])[0]
         raise NotSupported(
-            f"library {shown(name, 200)}: cannot be opened ({reason[:200]}); install flux-sched, or name the path of "
-            f"{_FILE} by library= or {VARIABLE}"
+            f"library {shown(name, 200)}: cannot be opened ({reason[:200]}); install flux-sched, or set library= or "
+            f"{VARIABLE} to the path of {_FILE}"
         ) from None
 
 

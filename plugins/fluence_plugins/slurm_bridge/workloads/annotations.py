@@ -123,7 +123,7 @@ def _memory(text: str) -> int:
 
 def _exclusive(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise ValueError(f"expected true or false, got {shown(text)}")
+        raise ValueError(f"expected true or false, got {shown(text)}: correct or remove it")
     return text.lower() == "true"
 
 

@@ -138,7 +138,9 @@ def test_a_library_that_is_not_there_is_named_with_the_remedy(tmp_path: Path) ->
 
 
 def refused(path: object) -> str:
-    with pytest.raises(NotSupported, match=r"; install flux-sched, or name the path of libreapi_cli\.so") as caught:
+    with pytest.raises(
+        NotSupported, match=r"; install flux-sched, or set library= or FLUXION_REAPI_LIB to the path of "
+    ) as caught:
         Matcher(machine(), engine="reapi", library=str(path))
     assert "\n" not in str(caught.value)
     assert str(path) in str(caught.value)
