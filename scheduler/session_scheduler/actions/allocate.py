@@ -140,6 +140,8 @@ class _Queues:
         self._keys: dict[str, tuple[Any, ...]] = {}
         self._others = dict.fromkeys(session.next_groups)
         """The queues whose next group is possibly another one than in `session.next_groups`."""
+        self._requests: dict[str, object] = {}
+        """What the next group of each queue requested when it became the next one: it may be placed meanwhile."""
         self._unlike: dict[str, None] = {}
         """The queues whose next group requests something else since the keys were read, or that have none left."""
         self._first: str | None = None
@@ -198,12 +200,13 @@ class _Queues:
             if queue not in self._pending:
                 known.pop(queue, None)
                 self._keys.pop(queue, None)
+                self._requests.pop(queue, None)
                 self._unlike[queue] = None
                 continue
-            group = self._pending[queue][-1][1]
-            before = known.get(queue)
-            known[queue] = group
-            if before is None or not _asks_alike(before, group):
+            known[queue] = group = self._pending[queue][-1][1]
+            requests = _requests_of(group)
+            if self._requests.get(queue) != requests:
+                self._requests[queue] = requests
                 self._unlike[queue] = None
 
     def _read_keys(self) -> bool:
@@ -225,12 +228,7 @@ class _Queues:
         _fail(self._session, [group for _, group in self._pending.pop(queue)], error)
 
 
-def _asks_alike(group: Group, other: Group) -> bool:
-    """Whether both must place the same requests: then the order of queues need not be read again."""
-    return _asks(group) == _asks(other)
-
-
-def _asks(group: Group) -> object:
+def _requests_of(group: Group) -> object:
     """What decides the requests of the group's next tasks (`reclaiming.required_tasks`)."""
     tasks = group.in_phase(Phase.PENDING)
     if group.single:

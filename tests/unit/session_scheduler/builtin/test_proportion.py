@@ -293,6 +293,15 @@ def test_the_order_of_queues_is_read_again_when_the_next_job_requests_something_
     assert tried[:3] == ["a1", "b1", "a2"]
 
 
+def test_the_rest_of_a_gang_and_the_next_gang_are_not_taken_for_equal() -> None:
+    """With its minimum placed, `g1` requests as much as `g2` does: the order still counts what `g2` requests."""
+    cluster = configured({"name": "a"}, {"name": "b"}, nodes=5, cpu="1")
+    cluster.add(*gang("g1", 3, cpu="1", labels={LABEL: "a"}, min_count=2))
+    cluster.add(*gang("g2", 1, cpu="1", labels={LABEL: "a"}), *(of(f"b{number}", "b", cpu="1") for number in range(4)))
+    cluster.run()
+    assert bound(cluster) == {"g1-0", "g1-1", "g2-0", "b0", "b1"}
+
+
 def _reads_of_the_order(*jobs: list[Any]) -> int:
     """How often the queue's keys are read for these jobs of queue a, which fit no node, beside one of queue b."""
     cluster = configured({"name": "a", "priority": 1}, {"name": "b"}, nodes=1)
