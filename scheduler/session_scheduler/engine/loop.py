@@ -118,7 +118,7 @@ class SchedulerLoop:
     async def follow(self, recovered: Callable[[], None]) -> Never:
         """Keep the cache, and the plugins' view of nodes and bound pods, current while another replica leads.
 
-        Calls `recovered` after plugins recovered the allocations of pods. Raises PluginError.
+        Calls `recovered` after plugins recovered the allocations of pods.
         """
         while True:
             self._due.clear()

@@ -58,7 +58,7 @@ class PluginSync:
     async def follow(self) -> bool:
         """While another replica leads: synchronise the plugins with the cache. Returns whether it called `recover`.
 
-        It reports nothing; `start` does. Raises PluginError.
+        It reports nothing; `start` does, and it repeats what failed here.
         """
         await self.release_changed()
         if self.sync_nodes():
@@ -66,7 +66,11 @@ class PluginSync:
         new = self._unrecovered()
         if not new and self._followed:
             return False
-        self._lost.update(task.uid for task, _, _ in self._recover_all(new))
+        try:
+            self._lost.update(task.uid for task, _, _ in self._recover_all(new))
+        except PluginError as error:
+            _log.error("recover failed while standing by", plugin=error.plugin, error=str(error))
+            self._lost.update(task.uid for task in new)
         self._recovered.update((task.uid, _as_recovered(task)) for task in new)
         self._followed = True
         return True
@@ -79,11 +83,11 @@ class PluginSync:
         for uid, known in list(self._recovered.items()):
             task = self.cache.tasks.get(uid)
             if task is None or _as_recovered(task)[1:] != known[1:] or (lost and uid in self._lost):
-                del self._recovered[uid]
-                self._lost.discard(uid)
                 allocation = Allocation(uid, known.task.pod, known.node or "")
                 for error in await cancel(self._releasing(known.task), allocation):
                     _log.error("cancel failed", pod=known.task.key, plugin=error.plugin, error=str(error))
+                del self._recovered[uid]  # not before: a call that is cut off when this replica leads is repeated
+                self._lost.discard(uid)
 
     def start(self) -> None:
         """Recover the allocations of the bound pods that are not recovered yet, also of other schedulers.

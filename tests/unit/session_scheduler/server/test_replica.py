@@ -57,6 +57,10 @@ class Slow:
         """The calls that rebuild its state, in order."""
         self.lost: dict[str, str] = {}
         """By pod: why it cannot recover what the pod holds."""
+        self.failures: list[Exception] = []
+        """What its next calls of `recover` raise."""
+        self.may_free = asyncio.Event()
+        self.may_free.set()
 
     @hookimpl
     def on_nodes_changed(self, changes):
@@ -65,6 +69,8 @@ class Slow:
     @hookimpl
     def recover(self, holdings):
         self.called.append(("recover", [holding.task.name for holding in holdings]))
+        if self.failures:
+            raise self.failures.pop()
         self.names = self.recovered_names
         return {holding.task.uid: self.lost[holding.task.name] for holding in holdings
                 if holding.task.name in self.lost}  # fmt: skip
@@ -72,6 +78,8 @@ class Slow:
     @hookimpl
     async def cancel(self, allocation):
         self.called.append(("cancel", allocation.pod.metadata.name))
+        await self.may_free.wait()
+        self.called.append(("freed", allocation.pod.metadata.name))
 
     @hookimpl
     def exclusive_names(self):
@@ -247,9 +255,41 @@ async def test_a_standby_that_leads_retries_and_reports_what_could_not_be_recove
         assert world.cluster.events == []
         world.clock.advance(16)
         await world.until(lambda: len(world.cluster.events) > 1)
-    assert world.slow.called[2:4] == [("cancel", "lost"), ("recover", ["lost"])]
+    assert world.slow.called[2:5] == [("cancel", "lost"), ("freed", "lost"), ("recover", ["lost"])]
     notes = [event.note for event in world.cluster.events if event.regarding.metadata.name == "lost"]
     assert notes == ["pod default/lost: plugin slow cannot recover its allocation: another pod has it"]
+
+
+async def test_a_failure_to_recover_does_not_end_a_standby_and_is_retried_when_it_leads():
+    world = World(pod("held", bound_to="n1"), pod("p"))
+    world.slow.failures.append(OSError("the service does not answer"))
+    world.cluster.give_lease_to("another")
+    async with world.running():
+        await world.until(lambda: ("recover", ["held"]) in world.slow.called)
+        assert world.ready == {"standing-by": None}
+        world.clock.advance(16)
+        await world.until(lambda: world.cluster.pod().spec.node_name)
+    assert world.slow.called[1:5] == [
+        ("recover", ["held"]),
+        ("cancel", "held"),
+        ("freed", "held"),
+        ("recover", ["held"]),
+    ]
+
+
+async def test_a_standby_that_leads_while_a_plugin_frees_what_a_pod_held_lets_it_finish():
+    world = World(pod("gone", bound_to="n1"), pod("p"))
+    world.slow.may_free.clear()
+    world.cluster.give_lease_to("another")
+    async with world.running():
+        await world.until(lambda: ("recover", ["gone"]) in world.slow.called)
+        await world.cluster.delete(world.cluster.pod("gone"), grace_seconds=0)
+        await world.until(lambda: ("cancel", "gone") in world.slow.called)
+        world.clock.advance(16)
+        await world.until(lambda: world.slow.called.count(("cancel", "gone")) == 2)
+        world.slow.may_free.set()
+        await world.until(lambda: world.cluster.pod().spec.node_name)
+    assert ("freed", "gone") in world.slow.called
 
 
 async def test_a_standby_reports_invalid_objects_once_it_leads():
