@@ -101,6 +101,7 @@ class Endpoints:
             most_connections=_MOST_CONNECTIONS,
             seconds=idle_seconds,
             shutdown_seconds=SHUTDOWN_SECONDS,
+            limit=self._limited,
         )
         self._address = (serving.host, serving.port)
 
@@ -131,12 +132,15 @@ class Endpoints:
 
     # ------------------------------------------------------------------ limits and rights
 
+    def _limited(self, client: str, path: str) -> Response | None:
+        limit = self._probe_limit if path in _PROBES else self._limit
+        if not (wait := limit.admit(client)):
+            return None
+        seconds = math.ceil(wait)
+        retry = {"Retry-After": str(seconds)}
+        return text_response(HTTPStatus.TOO_MANY_REQUESTS, f"too many requests: retry after {seconds} s", retry)
+
     async def _respond(self, request: Request) -> Response:
-        limit = self._probe_limit if request.path in _PROBES else self._limit
-        if wait := limit.admit(request.client):
-            seconds = math.ceil(wait)
-            retry = {"Retry-After": str(seconds)}
-            return text_response(HTTPStatus.TOO_MANY_REQUESTS, f"too many requests: retry after {seconds} s", retry)
         if self._authorize is not None and request.path not in _OPEN:
             denial = await self._authorize(request.headers.get("authorization", ""), request.path)
             if denial is not None:

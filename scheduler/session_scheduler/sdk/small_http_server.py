@@ -25,6 +25,10 @@ _log = logging.getLogger(__name__)
 
 TEXT: Final = "text/plain; charset=utf-8"
 _QUEUE: Final = 128
+_LINGER_BYTES: Final = 1 << 16
+_LINGER_SECONDS: Final = 1.0
+"""How many further bytes the server reads after a response, and for how long it waits for the client to close."""
+_PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
 _HEADERS: Final = {"Server": "fluence", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
@@ -76,17 +80,21 @@ class SmallHttpServer:
         most_connections: int,
         seconds: float,
         shutdown_seconds: float = 0.0,
+        limit: Callable[[str, str], Response | None] = lambda *_: None,
     ) -> None:
         """`most_bytes` limits a request's first line and headers, `seconds` the time in which they must arrive.
 
-        A further connection closes the oldest one, so that a client with many connections does not block probes.
-        Responses in flight may take `shutdown_seconds` when the server stops.
+        A further connection closes the oldest one, so that a client with many connections does not block probes; those
+        with a response in flight come last. Responses in flight may take `shutdown_seconds` when the server stops.
+        `limit` is called first, with the client's address and the path ("" if the request is invalid); a response of
+        it is the answer.
         """
         self._respond = respond
         self._most_bytes = most_bytes
         self._most_connections = most_connections
         self._seconds = seconds
         self._shutdown_seconds = shutdown_seconds
+        self._limit = limit
         self._server: asyncio.Server | None = None
         self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         """Open connections, the oldest first."""
@@ -112,7 +120,8 @@ class SmallHttpServer:
             await asyncio.wait(list(self._responding), timeout=self._shutdown_seconds)
         still_open = list(self._connections)
         for limit in self._responding.values():
-            limit.reschedule(0.0)
+            with suppress(RuntimeError):  # it expires at this moment
+                limit.reschedule(0.0)
         for writer in self._connections.values():  # the event loop would log a cancelled task as an error
             writer.transport.abort()
         await asyncio.gather(*still_open, return_exceptions=True)
@@ -120,15 +129,17 @@ class SmallHttpServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = cast("asyncio.Task[None]", asyncio.current_task())
         self._connections[task] = writer
-        still_open = [each.transport for each in self._connections.values() if not each.transport.is_closing()]
-        for transport in still_open[: -self._most_connections]:
-            transport.abort()
+        still_open = [each for each, writer in self._connections.items() if not writer.transport.is_closing()]
+        still_open.sort(key=self._responding.__contains__)
+        for each in still_open[: -self._most_connections]:
+            self._connections[each].transport.abort()
         try:
             async with asyncio.timeout(self._seconds) as limit:
-                method, request = await self._read(reader, writer)
+                method, request = await self._read(reader)
                 limit.reschedule(None)  # a response may wait
                 self._responding[task] = limit
-                response = await self._response(method, request)
+                peer = writer.get_extra_info("peername")
+                response = await self._response(method, request, peer[0] if isinstance(peer, tuple) else "")
                 limit.reschedule(asyncio.get_running_loop().time() + self._seconds)
                 writer.write(_encoded(response, with_body=method != "HEAD"))
                 await writer.drain()
@@ -144,12 +155,9 @@ class SmallHttpServer:
             else:
                 writer.close()
 
-    async def _read(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> tuple[str, Request | HTTPStatus]:
-        """The method, and the request or why there is none. Raises EOFError."""
+    async def _read(self, reader: asyncio.StreamReader) -> tuple[str, _Target | HTTPStatus]:
+        """The method, and the target or why there is none. Raises EOFError."""
         head, size = _Head(), 0
-        parser = HttpRequestParser(head)
         while not head.complete:
             if size >= self._most_bytes:
                 return "", HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
@@ -157,41 +165,57 @@ class SmallHttpServer:
             if not part:
                 raise EOFError
             size += len(part)
-            with suppress(HttpParserUpgrade):  # the response to a request for another protocol is HTTP, too
-                try:
-                    parser.feed_data(part)
-                except HttpParserError:
-                    if not head.complete:
-                        return "", HTTPStatus.BAD_REQUEST
-        method = parser.get_method().decode()
+            if not head.feed(part):
+                return "", HTTPStatus.BAD_REQUEST
         path, _, query = head.target.decode("latin-1").partition("?")
-        if not path.startswith("/") or parser.get_http_version() not in ("1.0", "1.1"):
-            return method, HTTPStatus.BAD_REQUEST
+        if not path.startswith("/") or head.version not in ("1.0", "1.1"):
+            return head.method, HTTPStatus.BAD_REQUEST
         if "%2f" in path.lower():  # not a separator, so no path is served that has it
-            return method, HTTPStatus.NOT_FOUND
-        peer = writer.get_extra_info("peername")
-        client = peer[0] if isinstance(peer, tuple) else ""
-        return method, Request(unquote(path), _first_values(query), head.headers, client)
+            return head.method, HTTPStatus.NOT_FOUND
+        return head.method, _Target(unquote(path), _first_values(query), head.headers)
 
-    async def _response(self, method: str, request: Request | HTTPStatus) -> Response:
-        if isinstance(request, HTTPStatus):
-            return text_response(request, request.phrase.lower())
+    async def _response(self, method: str, target: _Target | HTTPStatus, client: str) -> Response:
+        limited = self._limit(client, "" if isinstance(target, HTTPStatus) else target.path)
+        if limited is not None:
+            return limited
+        if isinstance(target, HTTPStatus):
+            return text_response(target, target.phrase.lower())
         if method not in ("GET", "HEAD"):
             return text_response(HTTPStatus.METHOD_NOT_ALLOWED, "read only", {"Allow": "GET, HEAD"})
         try:
-            return await self._respond(request)
+            return await self._respond(Request(*target, client))
         except Exception:  # noqa: BLE001 (no error may stop the server)
-            _log.exception("a request failed: %s", request.path)
+            _log.exception("a request failed: %s", target.path)
             return text_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error: see the logs")
 
 
+class _Target(NamedTuple):
+    """What a request asks for."""
+
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+
+
 class _Head:
-    """Collects what httptools finds in the first line and the headers of a request; it ignores what follows."""
+    """The first line and the headers of a request, as httptools reads them. It ignores what follows."""
 
     def __init__(self) -> None:
+        self._parser = HttpRequestParser(self)
+        self.method = self.version = ""
         self.target = b""
         self.headers: dict[str, str] = {}
         self.complete = False
+
+    def feed(self, part: bytes) -> bool:
+        """Parse the next bytes. Returns whether they are HTTP."""
+        try:
+            self._parser.feed_data(part)
+        except HttpParserUpgrade:
+            pass  # the response to a request for another protocol is HTTP, too
+        except HttpParserError:
+            return self.complete
+        return True
 
     def on_url(self, part: bytes) -> None:
         if not self.complete:
@@ -202,6 +226,8 @@ class _Head:
             self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
+        if not self.complete:
+            self.method, self.version = self._parser.get_method().decode(), self._parser.get_http_version()
         self.complete = True
 
 
@@ -214,11 +240,16 @@ def _first_values(query: str) -> dict[str, str]:
 
 
 async def _client_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Read until the client closes the connection: closing it with unread bytes would lose the response."""
+    """Read until the client closes the connection: closing it with unread bytes would lose the response.
+
+    A client that sends much more, or waits, loses it.
+    """
     with suppress(OSError):  # the client may have disconnected
         writer.write_eof()
-    while await reader.read(1 << 16):
-        pass
+    left = _LINGER_BYTES
+    async with asyncio.timeout(_LINGER_SECONDS):
+        while left > 0 and (part := await reader.read(left)):
+            left -= len(part)
 
 
 def _encoded(response: Response, *, with_body: bool) -> bytes:
@@ -229,6 +260,6 @@ def _encoded(response: Response, *, with_body: bool) -> bytes:
         **_HEADERS,
         **response.headers,
     }
-    lines = [f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}"]
+    lines = [f"HTTP/1.1 {response.status} {_PHRASES.get(response.status, '')}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return "\r\n".join([*lines, "", ""]).encode() + (response.body if with_body else b"")

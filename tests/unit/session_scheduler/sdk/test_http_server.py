@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from session_scheduler.base.clock import StoppedClock
 from session_scheduler.config.settings import Serving
 from session_scheduler.errors import InputError
 from session_scheduler.reporting.metrics import OPENMETRICS, TEXT, Metrics
@@ -177,6 +178,67 @@ async def test_a_body_is_not_waited_for(client: Client) -> None:
     request = b"POST /configz HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999\r\n\r\nabc"
     answer = await raw(client.port, request, limit=8)  # the server would wait for 10
     assert answer.startswith(b"HTTP/1.1 405")
+
+
+async def test_a_client_that_goes_on_sending_a_body_is_disconnected(client: Client) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", client.port)
+    writer.write(b"POST /configz HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n")
+    with pytest.raises(ConnectionError):
+        await _send(writer, 50 << 20)
+    writer.transport.abort()
+
+
+async def _send(writer: asyncio.StreamWriter, size: int) -> None:
+    for _ in range(size >> 16):
+        writer.write(b"a" * (1 << 16))
+        await writer.drain()
+
+
+async def test_a_second_request_on_the_connection_changes_nothing_of_the_first(client: Client) -> None:
+    answer = await raw(client.port, b"GET /healthz HTTP/1.1\r\n\r\nPOST /configz HTTP/1.1\r\nA: b\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answer.endswith(b"\r\n\r\nok")
+
+
+@pytest.mark.parametrize(
+    "sent", [b"POST /metrics HTTP/1.1\r\n\r\n", b"garbage\r\n\r\n", b"GET /a%2fb HTTP/1.1\r\n\r\n"]
+)
+async def test_requests_that_are_rejected_anyway_have_a_rate_limit_too(sent: bytes) -> None:
+    serving = Serving(host="127.0.0.1", port=0, requests_per_second=1)
+    served = endpoints(State(), serving, clock=StoppedClock())
+    _, port = await served.start()
+    try:
+        statuses = [(await raw(port, sent)).split(b" ", 2)[1] for _ in range(50)]
+    finally:
+        await served.stop()
+    assert statuses[0] in (b"405", b"400", b"404")
+    assert statuses[-1] == b"429"
+
+
+async def test_idle_connections_do_not_displace_a_response_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "_MOST_CONNECTIONS", 4)
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def explain(_namespace: str, _name: str) -> tuple[int, Any]:
+        asked.set()
+        await go_on.wait()
+        return 200, {}
+
+    served = endpoints(State(), explain=explain)
+    _, port = await served.start()
+    writers = []
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            answered = tasks.create_task(raw(port, b"GET /explain/a/p HTTP/1.1\r\n\r\n"))
+            await asked.wait()
+            for _ in range(8):
+                writers.append((await asyncio.open_connection("127.0.0.1", port))[1])
+            go_on.set()
+        assert answered.result().startswith(b"HTTP/1.1 200")
+    finally:
+        for writer in writers:
+            writer.close()
+        await served.stop()
 
 
 @pytest.mark.parametrize("start", [b"", b"GET /heal", b"GET /healthz HTTP/1.1\r\nHost: x\r\n"])
