@@ -14,6 +14,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
@@ -33,6 +34,8 @@ from session_scheduler.registry.validation import hook_calls
 from session_scheduler.testing import node, pod
 
 PLUGINS = 10
+CREATED = datetime(2000, 1, 1, tzinfo=UTC)
+"""The time of creation of each pod: with that of the system, pods of one second come before the others."""
 A_NODE = 8
 """The number of one-CPU pods that fill a node."""
 
@@ -112,7 +115,7 @@ async def measure(options: argparse.Namespace, *, full: bool) -> list[dict[str, 
         queues=tuple(queues(options.queues, options.nodes * A_NODE)),
     )  # fmt: skip
     profiles = {name: plugins(calls) for name, calls in Registry(BUILTIN).load_calls(config).items()}
-    cluster = MemoryCluster()
+    cluster = MemoryCluster(now=lambda: CREATED)
     names = [queue.name for queue in config.queues if queue.parent]
     for obj in objects(options.nodes, options.pods, names, full=full):
         cluster.put(obj)
