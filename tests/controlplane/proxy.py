@@ -41,6 +41,8 @@ _CONNECTIONS = 10_000
 _LARGEST = 1 << 26
 _BRIEF = 160
 """Characters of a body in the log."""
+_TURNS_TO_ACCEPT = 5
+"""Turns of the event loop until a connection that a client made before the server closed is accepted, and aborted."""
 
 
 class Fault(Enum):
@@ -186,6 +188,9 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
         await self._pool.close()
+        for _ in range(_TURNS_TO_ACCEPT):
+            await asyncio.sleep(0)
+            self._sever()
 
     # ------------------------------------------------------------------ for tests
 

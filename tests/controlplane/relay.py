@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from types import TracebackType
+from typing import cast
 
 
 class Relay:
@@ -13,6 +13,7 @@ class Relay:
     def __init__(self, target: int) -> None:
         self._target = target
         self._open: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
         self.port = 0
 
     async def __aenter__(self) -> Relay:
@@ -25,6 +26,7 @@ class Relay:
         self._server.close()
         self.cut()
         await self._server.wait_closed()
+        await asyncio.gather(*self._serving, return_exceptions=True)
 
     def cut(self) -> int:
         """Break all connections at once with a reset; return their number. New connections are possible."""
@@ -33,14 +35,22 @@ class Relay:
         return len(self._open) // 2
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self._target)
-        pair = {writer, back}
-        self._open |= pair
-        with suppress(OSError):
+        pair = {writer}
+        self._open.add(writer)
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+        try:
+            there, back = await asyncio.open_connection("127.0.0.1", self._target)
+            pair.add(back)
+            self._open.add(back)
             await asyncio.gather(_pass_on(reader, back), _pass_on(there, writer))
-        self._open -= pair
-        for end in pair:
-            end.transport.abort()
+        except OSError:
+            pass  # the server is away, or one end was cut
+        finally:
+            self._open -= pair
+            for end in pair:
+                end.transport.abort()
 
 
 async def _pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
