@@ -13,7 +13,7 @@ import os
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 import grpc
@@ -45,6 +45,15 @@ log = logging.getLogger(__name__)
 
 class ReportError(Exception):
     """The kubelet or the API server did not answer as expected."""
+
+
+class PodAnnotator(Protocol):
+    """Annotates the pods of one namespace, as `ApiServer` does."""
+
+    namespace: str
+
+    async def annotate(self, name: str, annotations: Mapping[str, str]) -> bool:
+        """Annotate a pod. Returns False if it does not exist. Raises ReportError."""
 
 
 class ApiServer:
@@ -100,7 +109,7 @@ class ApiServer:
 class GpuReports:
     """Reads the kubelet's list once a second, and reports each new reservation pod."""
 
-    def __init__(self, socket: Path, server: ApiServer, *, period: float = PERIOD_SECONDS) -> None:
+    def __init__(self, socket: Path, server: PodAnnotator, *, period: float = PERIOD_SECONDS) -> None:
         self._socket = socket
         self._server = server
         self._period = period

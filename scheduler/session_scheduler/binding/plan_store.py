@@ -144,7 +144,7 @@ class PlanStore:
     ) -> PodGroup:
         """Change the state or the holder of the plan of `pod_group`, not its pods.
 
-        Returns and raises like `swap`; raises Conflict if there is no plan.
+        Has the result and the errors of `swap`, and raises Conflict if there is no plan.
         """
         before = pod_group.metadata.annotations.get(PLAN_ANNOTATION, "")
         try:

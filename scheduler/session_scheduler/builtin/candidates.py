@@ -171,8 +171,10 @@ class CandidateSearch:
 
 
 def _end(allowed: BoolColumn, saves: BoolColumn, wanted: int, *, spares: bool) -> int:
-    """Where a search ends: after the first place by which there are `wanted` allowed candidates, and one spares all
-    budgets (or `spares`); after the last place if there is no such place.
+    """The number of places that a search looks at.
+
+    It stops once it has `wanted` allowed candidates and one of them violates no disruption budget. With `spares`, one
+    was found before. Otherwise it looks at all places.
     """
     ends = np.flatnonzero(allowed)[max(0, wanted - 1) :]
     saving = np.flatnonzero(allowed & saves) if not spares else ends

@@ -125,9 +125,10 @@ class Reservations:
                 self._due.set()
 
     def _resource(self, node: Node | None) -> str:
-        for resource in self._resources if node is not None else ():
+        offered = node.status.allocatable if node is not None else {}
+        for resource in self._resources:
             with suppress(QuantityError):
-                if parse_quantity(node.status.allocatable.get(resource, 0)) > 0:  # type: ignore[union-attr]
+                if parse_quantity(offered.get(resource, 0)) > 0:
                     return resource
         return self._resources[0]
 

@@ -90,9 +90,9 @@ class SchedulingQueue:
         can.
 
         `table` has the nodes. `evictable` returns the pods on a node that may be evicted, and `place_of` the place of a
-        group (its key). The queue calls `on_requeued` with each group that is no longer unschedulable. After an event
-        it calls `on_event` with the event's name, the plugin whose pods the event can help (or ""), and the groups that
-        it has requeued.
+        group (its key). The queue calls `on_requeued` with each group that it takes from the unschedulable ones. After
+        an event it calls `on_event` with the event's name, the plugin whose pods the event can help (or ""), and the
+        groups that it has requeued.
         """
         self._initial = initial
         self._maximum = maximum
@@ -413,7 +413,7 @@ class _Rejections:
             self._of.setdefault(rejector, {})[groups] = None
 
     def drop(self, key: str, place: Place, groups: SameRejections) -> None:
-        """Remove a group that is no longer unschedulable. `place` must be the one with which `put` added it."""
+        """Remove a group from the unschedulable ones. `place` is the one that `put` got."""
         groups.drop(key, place)
         self.tidy(groups)
 

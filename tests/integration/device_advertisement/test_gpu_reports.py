@@ -89,7 +89,7 @@ class Server:
 
 async def test_it_reports_each_reservation_pod_of_its_namespace_once(kubelet: PodResources) -> None:
     server = Server()
-    reports = GpuReports(kubelet.path, server)  # type: ignore[arg-type]
+    reports = GpuReports(kubelet.path, server)
     kubelet.pods = {
         ("kube-system", "fluence-gpu-a"): [["GPU-1"]],
         ("kube-system", "fluence-gpu-pending"): [[]],
@@ -108,7 +108,7 @@ async def test_it_reports_each_reservation_pod_of_its_namespace_once(kubelet: Po
 async def test_a_pod_that_the_api_server_no_longer_has_is_not_reported_again(kubelet: PodResources) -> None:
     server = Server()
     server.gone = {"fluence-gpu-a"}
-    reports = GpuReports(kubelet.path, server)  # type: ignore[arg-type]
+    reports = GpuReports(kubelet.path, server)
     kubelet.pods = {("kube-system", "fluence-gpu-a"): [["GPU-1"]]}
     await reports.report()
     await reports.report()
@@ -119,7 +119,7 @@ async def test_it_retries_what_failed_and_shows_why(kubelet: PodResources, caplo
     server = Server()
     server.problem = "the API server rejected the report: 403"
     kubelet.pods = {("kube-system", "fluence-gpu-a"): [["GPU-1"]]}
-    reports = GpuReports(kubelet.path, server, period=0.01)  # type: ignore[arg-type]
+    reports = GpuReports(kubelet.path, server, period=0.01)
     running = asyncio.create_task(reports.run())
     await until(lambda: reports.problem, "the failure")
     await asyncio.sleep(0.1)
@@ -138,7 +138,7 @@ async def test_it_retries_what_failed_and_shows_why(kubelet: PodResources, caplo
 async def test_a_kubelet_that_does_not_answer_or_sends_too_much_is_an_error(
     kubelet: PodResources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reports = GpuReports(kubelet.path, Server())  # type: ignore[arg-type]
+    reports = GpuReports(kubelet.path, Server())
     kubelet.pods = {("kube-system", f"fluence-gpu-{'x' * 1000}"): [["G" * 50_000] * 400]}
     with pytest.raises(ReportError, match=r"larger than max"):
         await reports.report()
