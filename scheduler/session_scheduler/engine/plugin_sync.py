@@ -88,6 +88,7 @@ class PluginSync:
                     _log.error("cancel failed", pod=known.task.key, plugin=error.plugin, error=str(error))
                 del self._recovered[uid]  # not before: a call that is cut off when this replica leads is repeated
                 self._lost.discard(uid)
+                self._foreign.discard(uid)
 
     def start(self) -> None:
         """Recover the allocations of the bound pods that are not recovered yet, also of other schedulers.
@@ -125,7 +126,7 @@ class PluginSync:
         """The `cancel` hooks of the plugins that have recovered what a pod holds."""
         calls = self.profiles.get(task.pod.spec.scheduler_name)
         if calls is None:
-            return self.ended(task)
+            return self._foreign_cancels() if task.uid in self._foreign else ()
         recovering = {call.plugin for call in calls.functions("recover")}
         return [call for call in calls.functions("cancel") if call.plugin in recovering]
 
@@ -160,6 +161,10 @@ class PluginSync:
         if task.uid not in self._foreign:
             return ()
         self._foreign.discard(task.uid)
+        return self._foreign_cancels()
+
+    def _foreign_cancels(self) -> Sequence[HookCall]:
+        """The `cancel` hooks of all plugins that can recover; each plugin once."""
         found: dict[int, HookCall] = {}
         for calls in self.profiles.values():
             recovering = {call.plugin for call in calls.functions("recover")}

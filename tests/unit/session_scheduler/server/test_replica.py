@@ -277,8 +277,11 @@ async def test_a_failure_to_recover_does_not_end_a_standby_and_is_retried_when_i
     ]
 
 
-async def test_a_standby_that_leads_while_a_plugin_frees_what_a_pod_held_lets_it_finish():
-    world = World(pod("gone", bound_to="n1"), pod("p"))
+@pytest.mark.parametrize("scheduler", ["fluence", "another"])
+async def test_a_standby_that_leads_while_a_plugin_frees_what_a_pod_held_lets_it_finish(scheduler: str):
+    record = {HELD_ANNOTATION: '{"uid": "u", "plugins": {"slow": {}}}'}
+    gone = pod("gone", bound_to="n1", scheduler=scheduler, annotations=record)
+    world = World(replace(gone, metadata=replace(gone.metadata, uid="u")), pod("p"))
     world.slow.may_free.clear()
     world.cluster.give_lease_to("another")
     async with world.running():
