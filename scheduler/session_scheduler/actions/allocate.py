@@ -45,7 +45,9 @@ def allocate(session: Session) -> Iterator[Decision | None]:
         groups += _take_all(retried)
     competing = Counter((group.queue, group.priority) for group in groups)
     counted = set(groups)
-    for group in in_turns(ordered(session, groups, retried)):
+    following = ordered(session, groups, retried)
+    several = retried is not None or len({group.namespace for group in groups}) > 1
+    for group in in_turns(following) if several else following:
         if group is None:
             yield None
             continue

@@ -53,3 +53,11 @@ def test_a_lower_priority_goes_after_all_of_the_higher_one() -> None:
     cluster.add(pod("same", namespace="calm", cpu="5m", priority=5), pod("low", namespace="calm", cpu="6m", priority=4))
     found = attempts(cluster)
     assert (found.index("calm/same"), found.index("calm/low")) == (TURN, TURN + 51)
+
+
+def test_a_namespace_alone_keeps_its_order() -> None:
+    cluster = FakeCluster()
+    names = [f"p{number:03}" for number in range(TURN)]
+    cluster.add(*(pod(name, namespace="busy", cpu=f"{number + 2}m") for number, name in enumerate(names)))
+    cluster.add(pod("q0", namespace="busy", cpu="999m"), pod("q1", namespace="busy", cpu="2m"))
+    assert attempts(cluster)[-2:] == ["busy/q0", "busy/q1"]
