@@ -7,13 +7,15 @@ import json
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.config.settings import SchedulerConfig
-from session_scheduler.offline.simulate import place_all
+from session_scheduler.model.gpu_shares import GPU, GPU_FRACTION
+from session_scheduler.model.objects import Pod
 from session_scheduler.offline.state import open_state, read_state
 
 from .fleet import Fleet
@@ -22,7 +24,8 @@ from .trace import WHOLE, Run, Shape, TraceNode
 
 _GPU: Final = "nvidia.com/gpu"
 _MODEL: Final = "nvidia.com/gpu.product"
-_FRACTION: Final = "fluence.flux-framework.org/gpu-fraction"
+_BATCH: Final = 32
+"""So many pods arrive between two cycles."""
 _FIRST: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -43,7 +46,10 @@ class Placed:
 
 
 def place(run: Run, config: SchedulerConfig) -> Placed:
-    """Let the scheduler place the pods of a run in order of arrival."""
+    """Let the scheduler place the pods of a run in order of arrival.
+
+    They arrive in batches, and a cycle decides each batch before the next arrives: no decision knows later pods.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "cluster.json"
         file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests(run))}))
@@ -51,15 +57,22 @@ def place(run: Run, config: SchedulerConfig) -> Placed:
 
 
 async def _place(file: Path, config: SchedulerConfig) -> Placed:
-    scheduler = await open_state(await read_state([str(file)]), config, warns=False)
+    state = await read_state([str(file)])
+    pods = [one for one in state.brought if isinstance(one, Pod)]
+    nodes = tuple(one for one in state.brought if not isinstance(one, Pod))
+    scheduler = await open_state(replace(state, brought=nodes), config, warns=False)
+    cluster = cast("MemoryCluster", scheduler.cluster)
     started = time.process_time()
-    result = await place_all(scheduler)
+    for first in range(0, len(pods), _BATCH):
+        for pod in pods[first : first + _BATCH]:
+            await scheduler.event_handlers.apply("ADDED", cluster.put(pod))
+        await scheduler.cycle()
     seconds = time.process_time() - started
-    placements: list[Placement | None] = [None] * len(result["pods"])
-    for pod in result["pods"]:
-        if pod["node"] is not None:
-            gpus = pod.get("gpus")
-            placements[_index(pod["name"])] = Placement(_index(pod["node"]), int(gpus) if gpus else None)
+    placements: list[Placement | None] = [None] * len(pods)
+    for pod in (await cluster.list(Pod)).items:
+        if pod.spec.node_name:
+            slot = pod.metadata.annotations.get(GPU)
+            placements[_index(pod.metadata.name)] = Placement(_index(pod.spec.node_name), int(slot) if slot else None)
     return Placed(tuple(placements), seconds)
 
 
@@ -114,7 +127,7 @@ def _pod(index: int, pod: Shape) -> dict[str, Any]:
     metadata["creationTimestamp"] = f"{_FIRST + timedelta(seconds=index):%Y-%m-%dT%H:%M:%SZ}"
     spec: dict[str, Any] = {"schedulerName": "fluence", "containers": [{"name": "main", "resources": resources}]}
     if pod.shares:
-        metadata["annotations"] = {_FRACTION: f"{pod.thousandths / WHOLE:.3f}"}
+        metadata["annotations"] = {GPU_FRACTION: f"{pod.thousandths / WHOLE:.3f}"}
     elif pod.gpus:
         resources["limits"] = {_GPU: str(pod.gpus)}
     if pod.models:

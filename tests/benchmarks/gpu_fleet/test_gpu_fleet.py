@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.config.settings import SchedulerConfig, load_config
 
 from . import policies, product, report
 from .__main__ import main
@@ -195,6 +195,13 @@ def test_a_replay_accepts_the_schedulers_placement_and_counts_it() -> None:
     assert points[-1].refused == placed.placements.count(None) > 0
     allocated = sum(pod.total for pod, place in zip(run.pods, placed.placements, strict=True) if place is not None)
     assert points[-1].allocated == pytest.approx(100 * allocated / run.capacity)
+
+
+def test_no_decision_knows_the_pods_that_arrive_later() -> None:
+    config = load_config(ROOT / "examples" / "14-gpu-fleet" / "config.yaml")
+    run = run_of(*generated(5, nodes=12, pods=120), 5)
+    first = replace(run, pods=run.pods[:64])  # two batches
+    assert product.place(run, config).placements[:64] == product.place(first, config).placements
 
 
 def test_a_slot_is_one_gpu_that_no_pod_uses_yet() -> None:
