@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 import structlog
@@ -69,6 +69,15 @@ class GpuSharingArguments(PluginArguments):
     whole_gpus: Literal["separate", "reserved"] = "separate"
     """`separate`: a node's GPUs are all whole or all shared. `reserved`: a reservation pod holds each shared GPU."""
     reservations: ReservationArguments = ReservationArguments()
+
+
+class GpuFacts(NamedTuple):
+    """What other plugins read of GpuSharing."""
+
+    resources: tuple[str, ...]
+    """The resources that are GPUs."""
+    mixed: bool
+    """Whether a node may have whole and shared GPUs at once."""
 
 
 class GpuSharing:
@@ -178,6 +187,11 @@ class GpuSharing:
                 problem = f"its annotation {GPU} is invalid: {text[:32]!r}" if text else f"it has no annotation {GPU}"
                 lost[holding.task.uid] = f"{problem}; the scheduler reserves {share} for it on every GPU of its node"
         return lost
+
+    @hookimpl
+    def facts(self) -> GpuFacts:
+        """The arguments that other plugins need."""
+        return GpuFacts(self._resources, mixed=self._reserved)
 
     @hookimpl
     def on_session_open(self, session: Session) -> None:

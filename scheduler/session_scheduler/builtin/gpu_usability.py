@@ -6,7 +6,9 @@ A state is what is free on one node; states are the rows of an integer matrix. I
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,10 +22,20 @@ CPU, MEMORY, TAKES_WHOLE, TAKES_SHARES, GPUS = range(5)
 FloatColumn = np.ndarray[Any, np.dtype[np.float64]]
 _NEVER: Final = 2**40
 """The size of a share by memory on a node that does not report the memory of its GPUs."""
+MOST_REQUESTS: Final = 64
+"""So many requests are weighed: the most frequent ones. In the trace `openb` 98 percent of the pods with GPUs have
+them; rarer ones hardly change a sum, but each one costs time and memory on every node."""
+_COLUMNS: Final = MOST_REQUESTS * 3 // 2
+"""So many requests are kept: those at the limit come and go."""
+_KEPT_BYTES: Final = 2**26
+"""The approximate memory for what is kept by placed request; at least one is kept."""
 _ROWS: Final = 512
 """So many states are measured at once, so that the arrays in between stay small."""
-_PARTS: Final = 1024
-"""Losses are integers, in 1/1024 of a thousandth of a GPU: rounding errors decide nothing."""
+_PARTS: Final = 32
+"""Amounts are integers, in 1/32 of a thousandth of a GPU, and weights in 2^-20. So sums are exact in any order."""
+_WEIGHT: Final = 2**20
+_BITS: Final = 3
+"""Requests are alike if their amounts have the same first three bits: then they differ by less than a quarter."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,6 +55,29 @@ class GpuRequest:
             return self.thousandths
         return -(-self.mib * WHOLE // memory) if memory else _NEVER
 
+    def alike(self) -> tuple[int, ...]:
+        """Equal for requests that count as one: those with about the same CPU and memory."""
+        return *map(_first_bits, (self.cpu, self.memory, self.mib)), self.count, self.thousandths
+
+
+def _first_bits(amount: int) -> int:
+    rest = max(amount.bit_length() - _BITS, 0)
+    return amount >> rest << rest
+
+
+def most_frequent(pods: Mapping[tuple[GpuRequest, bytes], int]) -> dict[tuple[GpuRequest, bytes], int]:
+    """The number of pods by request and selector, for the most frequent of them. Requests that are alike count as the
+    most frequent one of them. Equal input in any order gives the same answer.
+    """
+    merged: defaultdict[tuple[tuple[int, ...], bytes], Counter[GpuRequest]] = defaultdict(Counter)
+    for (request, selector), number in pods.items():
+        merged[request.alike(), selector][request] += number
+    found = []
+    for (_, selector), numbers in merged.items():
+        one = min(numbers, key=lambda request: (-numbers[request], request))
+        found.append((-numbers.total(), one, selector))
+    return {(request, selector): -number for number, request, selector in sorted(found)[:MOST_REQUESTS]}
+
 
 class Workload:
     """The requests of a workload's pods, and how much of a node's free GPUs each of them can use.
@@ -58,14 +93,14 @@ class Workload:
         self._of_size = np.array([sizes.index((one.thousandths, one.mib)) for one in requests], np.int64)
         self._sizes = np.array(
             [[GpuRequest(0, 0, 1, *size).size(memory) for size in sizes] for memory in memories], np.int64
-        )
+        ).reshape(len(memories), len(sizes))
         self._is_whole = np.array([size == (WHOLE, 0) for size in sizes], np.bool_)
         self._count = np.array([one.count for one in requests], np.int64)
         self._cpu = np.array([one.cpu for one in requests], np.int64)
         self._memory = np.array([one.memory for one in requests], np.int64)
         self._memories = memories
         self._mixed = mixed
-        self.amounts: IntColumn = self._count * self._sizes.min(axis=0)[self._of_size]
+        self.amounts: IntColumn = self._count * self._sizes.min(axis=0, initial=_NEVER)[self._of_size]
         """By request: the thousandths of GPUs that a pod needs; for a share by memory, on the largest GPUs."""
 
     def usable(self, states: IntColumn, groups: IntColumn) -> FloatColumn:
@@ -102,75 +137,158 @@ class Workload:
         return np.maximum(found, 0)
 
 
+@dataclass(slots=True)
+class _Usable:
+    """What each request can use of each row's node after one pod was placed on it, and the loss that this means."""
+
+    amounts: np.ndarray[Any, np.dtype[np.int32]]
+    """Shape [row, request]."""
+    change: IntColumn
+    """By row: the number of the change of its state for which the amounts were computed."""
+    losses: IntColumn
+    losses_change: IntColumn
+    """By row: the same for the losses."""
+    requests: int = 0
+    """So many requests have amounts."""
+    weights: int = -1
+    """The number of the weights for which the losses were computed."""
+
+
 class Losses:
     """By request and node: how much less the workload can use after a pod with that request is placed there.
 
-    It keeps the losses, and computes those of nodes whose state has changed since.
+    It keeps what requests can use, and computes it for nodes whose state has changed since, and for new requests. So
+    new weights cost a sum over the requests. Nothing of what it answers depends on what it has kept.
     """
 
-    def __init__(self, workload: Workload, weights: FloatColumn, groups: IntColumn, width: int) -> None:
-        """`weights`: shape [group, request]. `groups`: by row of the node table. `width`: the columns of a state."""
-        self._workload = workload
-        self._weights = weights
-        self._groups = groups
-        rows = len(groups)
+    def __init__(self, memories: IntColumn, width: int, *, mixed: bool) -> None:
+        """`memories`: by row, the MiB of one GPU, 0 if unknown. `width`: the columns of a state."""
+        values, kinds = np.unique(memories, return_inverse=True)
+        rows = len(memories)
+        self._memories: list[int] = values.tolist()
+        self._kinds: IntColumn = kinds.reshape(-1)
+        self._mixed = mixed
         self._states = np.zeros((rows, width), np.int64)
-        self._changes = np.zeros(rows, np.int64)
-        self._usable = np.zeros(rows)
-        self._usable_at = np.full(rows, -1, np.int64)
-        self._kept: dict[GpuRequest, tuple[IntColumn, IntColumn]] = {}
+        self._change = np.zeros(rows, np.int64)
+        self._requests: list[GpuRequest] = []
+        self._workload = self._workload_of(self._requests)
+        self._weights = np.zeros((rows, 0), np.int64)
+        self._weights_number = 0
+        self._unchanged = self._nothing_kept()
+        """What requests can use if no pod is placed."""
+        self._kept: dict[GpuRequest, _Usable] = {}
+        """By placed request, the one used last at the end."""
+        self._most_kept = max(1, _KEPT_BYTES // (rows * (_COLUMNS * 4 + 24) + 1))
+
+    def weigh(self, pods: Mapping[tuple[GpuRequest, int], int], states: IntColumn, accepted: BoolColumn) -> bool:
+        """Set the weights, from the states of all rows. Returns whether any request can use anything.
+
+        `pods`: the number of pods by request and selector (an index). `accepted`: shape [selector, row], the rows that
+        a selector accepts.
+        """
+        rows = np.arange(len(states))
+        self._note(rows, states)
+        self._know(sorted({request for request, _ in pods}))
+        for some in _chunks(rows):
+            self._update(self._unchanged, None, some)
+        numbers = {(self._requests.index(request), selector): number for (request, selector), number in pods.items()}
+        usable = self._unchanged.amounts[:, : len(self._requests)]
+        self._weights = weights_of(numbers, self._workload.amounts * _PARTS, usable, accepted)
+        self._weights_number += 1
+        return bool(self._weights.any())
 
     def of(self, request: GpuRequest, rows: IntColumn, states: IntColumn, mask: BoolColumn) -> IntColumn:
-        """The losses on these rows, in 1/1024 of a thousandth of a GPU; undefined for cleared rows of the mask."""
+        """The losses on these rows; undefined for cleared rows of the mask."""
+        self._note(rows, states)
+        kept = self._kept.pop(request, None) or self._nothing_kept()
+        if len(self._kept) >= self._most_kept:
+            del self._kept[next(iter(self._kept))]
+        self._kept[request] = kept
+        self._extend(kept, request)
+        if kept.weights != self._weights_number:
+            kept.losses_change.fill(-1)
+            kept.weights = self._weights_number
+        due = rows[mask & (kept.losses_change[rows] != self._change[rows])]
+        number = len(self._requests)
+        for some in _chunks(due):
+            self._update(self._unchanged, None, some)
+            self._update(kept, request, some)
+            lost = self._unchanged.amounts[some, :number] - kept.amounts[some, :number]
+            kept.losses[some] = (lost * self._weights[some]).sum(axis=1)
+        kept.losses_change[due] = self._change[due]
+        return kept.losses[rows]
+
+    def _note(self, rows: IntColumn, states: IntColumn) -> None:
+        """Take note of the current states of rows."""
         changed = rows[(self._states[rows] != states).any(axis=1)]
         self._states[rows] = states
-        self._changes[changed] += 1
-        if request not in self._kept:
-            self._kept[request] = np.zeros(len(self._groups), np.int64), np.full(len(self._groups), -1, np.int64)
-        losses, kept_at = self._kept[request]
-        due = rows[mask & (kept_at[rows] != self._changes[rows])]
-        for start in range(0, len(due), _ROWS):
-            some = due[start : start + _ROWS]
-            losses[some] = self._computed(request, some)
-        kept_at[due] = self._changes[due]
-        return losses[rows]
+        self._change[changed] += 1
 
-    def _computed(self, request: GpuRequest, rows: IntColumn) -> IntColumn:
-        stale = rows[self._usable_at[rows] != self._changes[rows]]
+    def _know(self, requests: Sequence[GpuRequest]) -> None:
+        """Keep amounts for these requests from now on, too; or for no others, if they would be too many."""
+        new = [request for request in requests if request not in self._requests]
+        if not new:
+            return
+        if len(self._requests) + len(new) > _COLUMNS:
+            new, self._requests = list(requests), []
+            self._unchanged = self._nothing_kept()
+            self._kept.clear()
+        self._requests = self._requests + new
+        self._workload = self._workload_of(self._requests)
+        self._extend(self._unchanged, None)
+
+    def _extend(self, kept: _Usable, request: GpuRequest | None) -> None:
+        """Compute the amounts of requests that are new since."""
+        first, kept.requests = kept.requests, len(self._requests)
+        if first < kept.requests:
+            workload = self._workload_of(self._requests[first:])
+            for some in _chunks(np.flatnonzero(kept.change == self._change)):
+                kept.amounts[some, first : kept.requests] = self._computed(workload, request, some)
+
+    def _update(self, kept: _Usable, request: GpuRequest | None, rows: IntColumn) -> None:
+        """Compute the amounts of the rows whose state has changed since."""
+        stale = rows[kept.change[rows] != self._change[rows]]
         if len(stale):
-            self._usable[stale] = self._weighted(self._states[stale], self._groups[stale])
-            self._usable_at[stale] = self._changes[stale]
-        groups = self._groups[rows]
-        then = self._weighted(self._workload.after(self._states[rows], groups, request), groups)
-        losses: IntColumn = np.rint((self._usable[rows] - then) * _PARTS).astype(np.int64)
-        return losses
+            kept.amounts[stale, : kept.requests] = self._computed(self._workload, request, stale)
+            kept.change[stale] = self._change[stale]
 
-    def _weighted(self, states: IntColumn, groups: IntColumn) -> FloatColumn:
-        found: FloatColumn = (self._workload.usable(states, groups) * self._weights[groups]).sum(axis=1)
-        return found
+    def _computed(self, workload: Workload, request: GpuRequest | None, rows: IntColumn) -> IntColumn:
+        states, kinds = self._states[rows], self._kinds[rows]
+        if request is not None:
+            states = workload.after(states, kinds, request)
+        return np.rint(workload.usable(states, kinds) * _PARTS).astype(np.int32)
+
+    def _workload_of(self, requests: Sequence[GpuRequest]) -> Workload:
+        return Workload(requests, self._memories, mixed=self._mixed)
+
+    def _nothing_kept(self) -> _Usable:
+        rows = len(self._change)
+        never = np.full(rows, -1, np.int64)
+        amounts = np.zeros((rows, _COLUMNS), np.int32)
+        return _Usable(amounts, never, np.zeros(rows, np.int64), never.copy(), len(self._requests))
+
+
+def _chunks(rows: IntColumn) -> Iterator[IntColumn]:
+    return (rows[first : first + _ROWS] for first in range(0, len(rows), _ROWS))
 
 
 def weights_of(
-    pods: Mapping[tuple[int, int], int],
-    amounts: IntColumn,
-    usable: FloatColumn,
-    accepted: BoolColumn,
-    groups: IntColumn,
-) -> FloatColumn:
-    """The weight of each request on each group of nodes: shape [group, request]. All weights add up to 1, or are 0.
+    pods: Mapping[tuple[int, int], int], amounts: IntColumn, usable: IntColumn, accepted: BoolColumn
+) -> IntColumn:
+    """The weight of each request on each row: shape [row, request]. All selectors' weights add up to 2^20, or are 0.
 
-    `pods`: the number of pods by request and selector (their indices). `amounts`: by request, the thousandths of GPUs
-    of one pod. `usable`: shape [row, request]. `accepted`: shape [selector, row], the rows that a selector accepts.
+    `pods`: the number of pods by request and selector (their indices). `amounts`: by request, what one pod needs of
+    GPUs. `usable`: shape [row, request]. `accepted`: shape [selector, row], the rows that a selector accepts.
 
     A request weighs its number of pods, divided by what these pods need and what the accepted nodes have left for more
     of them: what is scarce weighs more. If nothing is left, it weighs nothing.
     """
-    weights = np.zeros((int(groups.max(initial=-1)) + 1, usable.shape[1]))
-    total = 0.0
-    for (request, selector), number in sorted(pods.items()):
-        left = float(usable[accepted[selector], request].sum())
-        if left > 0:
-            weight = number / (number * int(amounts[request]) + left)
-            weights[np.unique(groups[accepted[selector]]), request] += weight
-            total += weight
-    return weights / total if total else weights
+    left = accepted.astype(np.float64) @ usable  # integers below 2^53, so exact
+    parts = np.zeros((len(accepted), usable.shape[1]))
+    for (request, selector), number in pods.items():
+        if left[selector, request] > 0:
+            parts[selector, request] = number / (number * int(amounts[request]) + left[selector, request])
+    total = math.fsum(parts.flat)
+    weights = np.rint(parts * (_WEIGHT / total)) if total else parts
+    found: IntColumn = (accepted.T.astype(np.float64) @ weights).astype(np.int64)
+    return found

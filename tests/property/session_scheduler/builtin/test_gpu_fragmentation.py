@@ -17,42 +17,51 @@ REQUESTS = [
     GpuRequest(100, 1, 2, 300), GpuRequest(200, 2, 1, 0, 700),
 ]  # fmt: skip
 PLACED = [*REQUESTS, GpuRequest(1500, 4)]
-MEMORIES = [0, 2000]
-GROUPS = np.array([0, 1, 1, 0])
+MEMORY_OF = np.array([0, 2000, 2000, 0])
 
 STATES = st.tuples(
     st.integers(0, 12_000), st.integers(0, 20), st.integers(0, 1), st.integers(0, 1),
     st.lists(st.sampled_from([0, 190, 300, 500, WHOLE]), min_size=4, max_size=4).map(sorted),
 ).map(lambda found: [*found[:4], *found[4]])  # fmt: skip
-STEPS = st.lists(st.tuples(st.integers(0, NODES - 1), STATES, st.integers(0, len(PLACED) - 1)), min_size=1, max_size=12)
+PODS = st.dictionaries(st.sampled_from(REQUESTS), st.integers(1, 9), min_size=1)
+STEPS = st.lists(
+    st.tuples(st.integers(0, NODES - 1), STATES, st.integers(0, len(PLACED) - 1), st.none() | PODS),
+    min_size=1, max_size=12,
+)  # fmt: skip
 
 
-def losses(workload: Workload) -> Losses:
-    weights = np.arange(1.0, 1 + len(MEMORIES) * len(REQUESTS)).reshape(len(MEMORIES), -1) / 7
-    return Losses(workload, weights, GROUPS, GPUS + 4)
+def losses(pods: dict[GpuRequest, int], states: Any, kept: Losses | None = None, *, mixed: bool) -> Losses:
+    kept = kept or Losses(MEMORY_OF, GPUS + 4, mixed=mixed)
+    accepted = np.array([[True] * NODES, [True, True, False, False]])
+    kept.weigh({(request, number % 2): number for request, number in pods.items()}, states, accepted)
+    return kept
 
 
-@given(STEPS, st.booleans())
-def test_kept_losses_equal_computed_ones(steps: list[tuple[int, list[int], int]], mixed: bool) -> None:
-    workload = Workload(REQUESTS, MEMORIES, mixed=mixed)
-    kept = losses(workload)
+@given(PODS, STEPS, st.booleans())
+def test_kept_losses_equal_computed_ones(pods: dict[GpuRequest, int], steps: list[Any], mixed: bool) -> None:
     states = np.zeros((NODES, GPUS + 4), np.int64)
+    weighed = states.copy()
+    kept = losses(pods, states, mixed=mixed)
     rows, every = np.arange(NODES), np.ones(NODES, np.bool_)
-    for row, state, request in steps:
+    for row, state, request, others in steps:
         states[row] = state
         some = np.array([row])
         kept.of(PLACED[(request + 1) % len(PLACED)], some, states[some], every[some])
+        if others is not None:
+            pods, weighed = others, states.copy()
+            losses(pods, weighed, kept, mixed=mixed)
         found = kept.of(PLACED[request], rows, states, every)
-        assert found.tolist() == losses(workload).of(PLACED[request], rows, states, every).tolist()
+        computed = losses(pods, weighed, mixed=mixed).of(PLACED[request], rows, states, every)
+        assert found.tolist() == computed.tolist()
 
 
 @given(STATES)
 def test_a_request_can_use_at_most_the_free_gpus_and_some_of_them_only_if_a_pod_fits(state: Any) -> None:
-    workload = Workload(REQUESTS, MEMORIES, mixed=True)
-    (usable,) = workload.usable(np.array([state], np.int64), np.array([1])).tolist()
+    workload = Workload(REQUESTS, [2000], mixed=True)
+    (usable,) = workload.usable(np.array([state], np.int64), np.array([0])).tolist()
     gpus = state[GPUS:]
     for request, amount in zip(REQUESTS, usable, strict=True):
-        fits = sum(free >= request.size(MEMORIES[1]) for free in gpus) >= request.count
+        fits = sum(free >= request.size(2000) for free in gpus) >= request.count
         allowed = state[2] if request.thousandths == WHOLE else state[3]
         fits = fits and bool(allowed) and state[0] >= request.cpu and state[1] >= request.memory
         assert 0 <= amount <= sum(gpus)

@@ -1,15 +1,27 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
+from session_scheduler.builtin import gpu_usability
 from session_scheduler.builtin.gpu_fragmentation import request_of
-from session_scheduler.builtin.gpu_usability import GpuRequest, Workload, weights_of
+from session_scheduler.builtin.gpu_usability import (
+    GPUS,
+    MOST_REQUESTS,
+    GpuRequest,
+    Losses,
+    Workload,
+    most_frequent,
+    weights_of,
+)
 from session_scheduler.model.gpu_reservations import reservation_pod
 from session_scheduler.model.gpu_shares import GPU_COUNT, GPU_FRACTION, GPU_MEMORY, WHOLE
 from session_scheduler.model.objects import Pod
+from session_scheduler.registry.registry import PluginArgumentsError
 from session_scheduler.testing.builders import gang, pod
 from session_scheduler.testing.evaluations import check_evaluations
 from session_scheduler.testing.fake_cluster import FakeCluster
@@ -84,13 +96,72 @@ def test_a_share_by_memory_depends_on_the_memory_of_the_nodes_gpus() -> None:
 
 
 def test_scarce_requests_weigh_more_and_only_where_their_nodes_are() -> None:
-    usable = np.array([[1000.0, 0.0], [3000.0, 0.0]])
+    usable = np.array([[1000, 0], [3000, 0]])
     accepted = np.array([[True, True], [True, False]])
-    amounts, groups = np.array([500, 1000]), np.array([0, 1])
-    weights = weights_of({(0, 0): 4, (0, 1): 3, (1, 0): 9}, amounts, usable, accepted, groups)
+    amounts = np.array([500, 1000])
+    weights = weights_of({(0, 0): 4, (0, 1): 3, (1, 0): 9}, amounts, usable, accepted)
     common, scarce = 4 / (4 * 500 + 4000), 3 / (3 * 500 + 1000)
-    assert weights.tolist() == [[1.0, 0.0], [pytest.approx(common / (common + scarce)), 0.0]]
-    assert weights_of({(1, 0): 9}, amounts, usable, accepted, groups).tolist() == [[0, 0], [0, 0]]
+    assert weights.tolist() == [[2**20, 0], [round(2**20 * common / (common + scarce)), 0]]
+    assert weights_of({(1, 0): 9}, amounts, usable, accepted).tolist() == [[0, 0], [0, 0]]
+
+
+def test_requests_that_are_alike_count_as_the_most_frequent_of_them() -> None:
+    few, many, other = (
+        GpuRequest(4100, 2**30, 1, 500),
+        GpuRequest(4900, 2**30 + 1, 1, 500),
+        GpuRequest(5200, 2**30, 1, 500),
+    )
+    pods = {(few, b"a"): 2, (many, b"a"): 3, (other, b"a"): 1, (few, b"b"): 4, (replace(few, thousandths=400), b"a"): 1}
+    found = {(many, b"a"): 5, (few, b"b"): 4, (replace(few, thousandths=400), b"a"): 1, (other, b"a"): 1}
+    assert most_frequent(pods) == found
+    assert most_frequent(dict(reversed(pods.items()))) == found
+
+
+def test_only_the_most_frequent_requests_are_weighed() -> None:
+    pods = {(GpuRequest(1, 1, 1, size), b""): size for size in range(1, 1000)}
+    assert min(most_frequent(pods).values()) == 1000 - MOST_REQUESTS
+    assert len(most_frequent(pods)) == MOST_REQUESTS
+
+
+def many(number: int) -> dict[tuple[GpuRequest, int], int]:
+    return {(GpuRequest(1000 + one, one, 1, 1 + one % WHOLE), 0): 1 for one in range(number)}
+
+
+def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_usability, "_KEPT_BYTES", 10_000)
+    losses = Losses(np.zeros(4, np.int64), GPUS + 2, mixed=True)
+    states, rows, mask = np.repeat(state(16_000, 1000, 1000), 4, axis=0), np.arange(4), np.ones(4, np.bool_)
+    accepted = np.ones((1, 4), np.bool_)
+    assert losses.weigh(many(60), states, accepted)
+    for size in range(1, 400):
+        losses.of(GpuRequest(0, 0, 1, size), rows, states, mask)
+    assert len(losses._kept) == 10_000 // (4 * (96 * 4 + 24))
+    found = losses.of(HALF, rows, states, mask).tolist()
+    for first in range(0, 600, 60):  # other requests replace them
+        losses.weigh({(GpuRequest(1, first + one, 1, 1), 0): 1 for one in range(60)}, states, accepted)
+        assert losses._unchanged.amounts.shape[1] >= len(losses._requests) <= 96
+    losses.weigh(many(60), states, accepted)
+    assert losses.of(HALF, rows, states, mask).tolist() == found
+
+
+@pytest.mark.parametrize("number", [100, 1000])
+def test_the_first_score_of_a_class_evaluates_a_limited_number_of_requests(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = fleet()
+    for index in range(20):
+        node(cluster, f"n{index}", 8, cpu="64")
+    cluster.add(*(part(f"p{index}", f"0.{1 + index % 999:03}") for index in range(number))).run()
+    evaluated, usable = [], Workload.usable
+
+    def counted(workload: Workload, states: Any, kinds: Any) -> Any:
+        found = usable(workload, states, kinds)
+        evaluated.append(found.size)
+        return found
+
+    monkeypatch.setattr(Workload, "usable", counted)
+    cluster.add(whole("new", 3)).run()
+    assert 0 < sum(evaluated) <= 3 * 20 * 96  # all nodes may have changed, and the new request is one more
 
 
 def test_what_a_pod_requests_of_gpus() -> None:
@@ -176,11 +247,11 @@ MIXED = [
 ]  # fmt: skip
 
 
-def build(cluster: FakeCluster) -> FakeCluster:
+def build(cluster: FakeCluster, prefix: str = "") -> FakeCluster:
     for index in range(3):
-        node(cluster, f"g{index}", 4, cpu="12", product="G2")
-        node(cluster, f"t{index}", 2, cpu="24", product="T4", memory=1000)
-        node(cluster, f"plain{index}", cpu="4")
+        node(cluster, f"{prefix}g{index}", 4, cpu="12", product="G2")
+        node(cluster, f"{prefix}t{index}", 2, cpu="24", product="T4", memory=1000)
+        node(cluster, f"{prefix}plain{index}", cpu="4")
     return cluster
 
 
@@ -193,15 +264,50 @@ def test_each_evaluation_makes_the_same_decisions() -> None:
     check_evaluations(scenario)
 
 
-@pytest.mark.parametrize("restarts", [False, True])
-def test_equal_input_gives_equal_decisions(restarts: bool) -> None:
+@pytest.mark.parametrize("seed", range(6))
+def test_a_restarted_scheduler_makes_the_same_decisions(seed: int) -> None:
     found = []
-    for _ in range(2):
-        cluster = build(fleet())
-        for one in MIXED:
-            cluster.add(one)
+    for restarts in (False, True):
+        cluster, random = build(build(fleet(), "first-"), "last-"), Random(seed)
+        for index in range(36):
+            cpu = {"cpu": random.choice((1, 2, 3))}
+            share = part(f"s{index}", random.choice(("0.2", "0.3", "0.5", "0.7")), requests=cpu)
+            cluster.add(random.choice((share, share, whole(f"w{index}", random.choice((1, 2))), pod(f"p{index}"))))
             cluster.run()
+            if index % 7 == 3:
+                cluster.delete_pod(random.choice([key.partition("/")[2] for key in cluster.placements()]))
             if restarts:
                 cluster.restart()
+        cluster.assert_all_bound()
         found.append(cluster.placements())
     assert found[0] == found[1]
+
+
+def test_scores_are_kube_schedulers_again_when_no_pod_shares_a_gpu_any_more() -> None:
+    cluster = fleet()
+    node(cluster, "tight", 4, cpu="16")
+    node(cluster, "wide", 1, cpu="12")
+    cluster.add(part("sharer", "0.5")).run()
+    cluster.delete_pod("sharer")
+    cluster.add(*(whole(f"one-{index}", cpu="4") for index in range(5)), pod("web", requests={"cpu": "4"}, priority=9))
+    cluster.run()
+    assert cluster.node_of("web") == "tight"  # "wide" while a pod shares a GPU
+
+
+def test_the_arguments_of_gpu_sharing_hold() -> None:
+    cluster = FakeCluster().use("GpuSharing", {"resources": ["amd.com/gpu"]}).use("GpuFragmentation", weight=100)
+    cluster.node("tight", cpu="16", offers={"amd.com/gpu": 4}).node("wide", cpu="12", offers={"amd.com/gpu": 1})
+    cluster.add(part("sharer", "0.5", node_selector={"kubernetes.io/hostname": "wide"}),
+                *(pod(f"one-{index}", requests={"amd.com/gpu": 1, "cpu": 4}) for index in range(4)),
+                pod("web", requests={"cpu": 4}, priority=9))  # fmt: skip
+    cluster.run()
+    assert cluster.node_of("web") == "wide"
+
+
+def test_it_has_no_arguments_and_does_nothing_without_gpu_sharing() -> None:
+    with pytest.raises(PluginArgumentsError, match="the plugin has no arguments: remove them"):
+        FakeCluster().use("GpuFragmentation", {"wholeGpus": "reserved"}).start()
+    cluster = fleet().without("GpuSharing")
+    node(cluster, "a", 1)
+    cluster.add(part("sharer", "0.5"), whole("one")).run()
+    assert cluster.node_of("one") == "a"
