@@ -122,8 +122,12 @@ class GpuFragmentation:
 
     @hookimpl
     def score(self, nodes: NodeView, mask: BoolColumn, state: GpuRequest) -> IntColumn:
-        """Higher where the workload loses less."""
-        return -self._losses.of(state, nodes.row_numbers, self._states(nodes), mask)
+        """Higher where the workload loses less. Undefined for nodes that do not fit."""
+        fitting = np.flatnonzero(mask)
+        view = nodes.some(nodes.row_numbers[fitting])
+        found = np.zeros(len(nodes), np.int64)
+        found[fitting] = -self._losses.of(state, view.row_numbers, self._states(view))
+        return found
 
     def _states(self, nodes: NodeView) -> IntColumn:
         """What is free on each node: see `gpu_usability`."""

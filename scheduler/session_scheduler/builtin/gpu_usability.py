@@ -7,10 +7,10 @@ A state is what is free on one node; states are the rows of an integer matrix. I
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -19,12 +19,15 @@ from session_scheduler.model.gpu_shares import WHOLE
 
 CPU, MEMORY, TAKES_WHOLE, TAKES_SHARES, GPUS = range(5)
 """The columns of a state. GPUS is the first GPU's."""
+Amounts = np.ndarray[Any, np.dtype[np.int32]]
 FloatColumn = np.ndarray[Any, np.dtype[np.float64]]
 _NEVER: Final = 2**40
 """The size of a share by memory on a node that does not report the memory of its GPUs."""
 MOST_REQUESTS: Final = 64
-"""So many requests are weighed: the most frequent ones. In the trace `openb` 98 percent of the pods with GPUs have
-them; rarer ones hardly change a sum, but each one costs time and memory on every node."""
+"""So many requests are weighed: the most frequent ones. In each variant of the trace `openb`, 98 percent of the pods
+with GPUs have them; rarer ones hardly change a sum, but each one costs time and memory on every node."""
+MOST_SELECTORS: Final = 64
+"""So many ways to select nodes are weighed: the most frequent ones. Each one costs time on every node."""
 _COLUMNS: Final = MOST_REQUESTS * 3 // 2
 """So many requests are kept: those at the limit come and go."""
 _KEPT_BYTES: Final = 2**26
@@ -56,7 +59,7 @@ class GpuRequest:
         return -(-self.mib * WHOLE // memory) if memory else _NEVER
 
     def alike(self) -> tuple[int, ...]:
-        """Equal for requests that count as one: those with about the same CPU and memory."""
+        """Equal for requests that count as one: those with about the same CPU, memory and MiB."""
         return *map(_first_bits, (self.cpu, self.memory, self.mib)), self.count, self.thousandths
 
 
@@ -65,18 +68,35 @@ def _first_bits(amount: int) -> int:
     return amount >> rest << rest
 
 
-def most_frequent(pods: Mapping[tuple[GpuRequest, bytes], int]) -> dict[tuple[GpuRequest, bytes], int]:
-    """The number of pods by request and selector, for the most frequent of them. Requests that are alike count as the
-    most frequent one of them. Equal input in any order gives the same answer.
+_T = TypeVar("_T", GpuRequest, bytes)
+
+
+def most_frequent(pods: Mapping[tuple[GpuRequest, bytes], int]) -> Counter[tuple[GpuRequest, bytes]]:
+    """The number of pods by request and selector, for the most frequent of both.
+
+    Requests that are alike count as the most frequent one of them. Equal input in any order gives the same answer.
     """
-    merged: defaultdict[tuple[tuple[int, ...], bytes], Counter[GpuRequest]] = defaultdict(Counter)
+    exact: Counter[GpuRequest] = Counter()
+    selected: Counter[bytes] = Counter()
     for (request, selector), number in pods.items():
-        merged[request.alike(), selector][request] += number
-    found = []
-    for (_, selector), numbers in merged.items():
-        one = min(numbers, key=lambda request: (-numbers[request], request))
-        found.append((-numbers.total(), one, selector))
-    return {(request, selector): -number for number, request, selector in sorted(found)[:MOST_REQUESTS]}
+        exact[request] += number
+        selected[selector] += number
+    chosen: dict[tuple[int, ...], GpuRequest] = {}
+    merged: Counter[GpuRequest] = Counter()
+    for request in _by_number(exact):
+        merged[chosen.setdefault(request.alike(), request)] += exact[request]
+    requests, selectors = {*_by_number(merged)[:MOST_REQUESTS]}, {*_by_number(selected)[:MOST_SELECTORS]}
+    found: Counter[tuple[GpuRequest, bytes]] = Counter()
+    for (request, selector), number in pods.items():
+        one = chosen[request.alike()]
+        if one in requests and selector in selectors:
+            found[one, selector] += number
+    return found
+
+
+def _by_number(numbers: Counter[_T]) -> list[_T]:
+    """The most frequent first, and the smaller of equally frequent ones."""
+    return sorted(sorted(numbers), key=lambda one: -numbers[one])
 
 
 class Workload:
@@ -141,7 +161,7 @@ class Workload:
 class _Usable:
     """What each request can use of each row's node after one pod was placed on it, and the loss that this means."""
 
-    amounts: np.ndarray[Any, np.dtype[np.int32]]
+    amounts: Amounts
     """Shape [row, request]."""
     change: IntColumn
     """By row: the number of the change of its state for which the amounts were computed."""
@@ -197,8 +217,8 @@ class Losses:
         self._weights_number += 1
         return bool(self._weights.any())
 
-    def of(self, request: GpuRequest, rows: IntColumn, states: IntColumn, mask: BoolColumn) -> IntColumn:
-        """The losses on these rows; undefined for cleared rows of the mask."""
+    def of(self, request: GpuRequest, rows: IntColumn, states: IntColumn) -> IntColumn:
+        """The losses on these rows."""
         self._note(rows, states)
         kept = self._kept.pop(request, None) or self._nothing_kept()
         if len(self._kept) >= self._most_kept:
@@ -208,7 +228,7 @@ class Losses:
         if kept.weights != self._weights_number:
             kept.losses_change.fill(-1)
             kept.weights = self._weights_number
-        due = rows[mask & (kept.losses_change[rows] != self._change[rows])]
+        due = rows[kept.losses_change[rows] != self._change[rows]]
         number = len(self._requests)
         for some in _chunks(due):
             self._update(self._unchanged, None, some)
@@ -252,7 +272,7 @@ class Losses:
             kept.amounts[stale, : kept.requests] = self._computed(self._workload, request, stale)
             kept.change[stale] = self._change[stale]
 
-    def _computed(self, workload: Workload, request: GpuRequest | None, rows: IntColumn) -> IntColumn:
+    def _computed(self, workload: Workload, request: GpuRequest | None, rows: IntColumn) -> Amounts:
         states, kinds = self._states[rows], self._kinds[rows]
         if request is not None:
             states = workload.after(states, kinds, request)
@@ -273,7 +293,7 @@ def _chunks(rows: IntColumn) -> Iterator[IntColumn]:
 
 
 def weights_of(
-    pods: Mapping[tuple[int, int], int], amounts: IntColumn, usable: IntColumn, accepted: BoolColumn
+    pods: Mapping[tuple[int, int], int], amounts: IntColumn, usable: Amounts, accepted: BoolColumn
 ) -> IntColumn:
     """The weight of each request on each row: shape [row, request]. All selectors' weights add up to 2^20, or are 0.
 

@@ -42,16 +42,16 @@ def test_kept_losses_equal_computed_ones(pods: dict[GpuRequest, int], steps: lis
     states = np.zeros((NODES, GPUS + 4), np.int64)
     weighed = states.copy()
     kept = losses(pods, states, mixed=mixed)
-    rows, every = np.arange(NODES), np.ones(NODES, np.bool_)
+    rows = np.arange(NODES)
     for row, state, request, others in steps:
         states[row] = state
         some = np.array([row])
-        kept.of(PLACED[(request + 1) % len(PLACED)], some, states[some], every[some])
+        kept.of(PLACED[(request + 1) % len(PLACED)], some, states[some])
         if others is not None:
             pods, weighed = others, states.copy()
             losses(pods, weighed, kept, mixed=mixed)
-        found = kept.of(PLACED[request], rows, states, every)
-        computed = losses(pods, weighed, mixed=mixed).of(PLACED[request], rows, states, every)
+        found = kept.of(PLACED[request], rows, states)
+        computed = losses(pods, weighed, mixed=mixed).of(PLACED[request], rows, states)
         assert found.tolist() == computed.tolist()
 
 

@@ -12,6 +12,7 @@ from session_scheduler.builtin.gpu_fragmentation import request_of
 from session_scheduler.builtin.gpu_usability import (
     GPUS,
     MOST_REQUESTS,
+    MOST_SELECTORS,
     GpuRequest,
     Losses,
     Workload,
@@ -106,21 +107,19 @@ def test_scarce_requests_weigh_more_and_only_where_their_nodes_are() -> None:
 
 
 def test_requests_that_are_alike_count_as_the_most_frequent_of_them() -> None:
-    few, many, other = (
-        GpuRequest(4100, 2**30, 1, 500),
-        GpuRequest(4900, 2**30 + 1, 1, 500),
-        GpuRequest(5200, 2**30, 1, 500),
-    )
-    pods = {(few, b"a"): 2, (many, b"a"): 3, (other, b"a"): 1, (few, b"b"): 4, (replace(few, thousandths=400), b"a"): 1}
-    found = {(many, b"a"): 5, (few, b"b"): 4, (replace(few, thousandths=400), b"a"): 1, (other, b"a"): 1}
+    few, frequent, other = (GpuRequest(cpu, 2**30, 1, 500) for cpu in (4100, 4900, 5200))
+    less = replace(few, thousandths=400)
+    pods = {(few, b"a"): 2, (frequent, b"a"): 3, (other, b"a"): 1, (few, b"b"): 0, (less, b"b"): 1}
+    found = {(frequent, b"a"): 5, (frequent, b"b"): 0, (less, b"b"): 1, (other, b"a"): 1}
     assert most_frequent(pods) == found
     assert most_frequent(dict(reversed(pods.items()))) == found
 
 
-def test_only_the_most_frequent_requests_are_weighed() -> None:
-    pods = {(GpuRequest(1, 1, 1, size), b""): size for size in range(1, 1000)}
-    assert min(most_frequent(pods).values()) == 1000 - MOST_REQUESTS
-    assert len(most_frequent(pods)) == MOST_REQUESTS
+def test_only_the_most_frequent_requests_and_selectors_are_weighed() -> None:
+    sizes = {(GpuRequest(1, 1, 1, size), b"%d" % (size % 2)): size for size in range(1, 1000)}
+    assert sorted(most_frequent(sizes).values()) == [*range(1000 - MOST_REQUESTS, 1000)]
+    selectors = {(HALF, b"%d" % number): number for number in range(1, 1000)}
+    assert sorted(most_frequent(selectors).values()) == [*range(1000 - MOST_SELECTORS, 1000)]
 
 
 def many(number: int) -> dict[tuple[GpuRequest, int], int]:
@@ -130,18 +129,18 @@ def many(number: int) -> dict[tuple[GpuRequest, int], int]:
 def test_what_is_kept_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_usability, "_KEPT_BYTES", 10_000)
     losses = Losses(np.zeros(4, np.int64), GPUS + 2, mixed=True)
-    states, rows, mask = np.repeat(state(16_000, 1000, 1000), 4, axis=0), np.arange(4), np.ones(4, np.bool_)
+    states, rows = np.repeat(state(16_000, 1000, 1000), 4, axis=0), np.arange(4)
     accepted = np.ones((1, 4), np.bool_)
     assert losses.weigh(many(60), states, accepted)
     for size in range(1, 400):
-        losses.of(GpuRequest(0, 0, 1, size), rows, states, mask)
+        losses.of(GpuRequest(0, 0, 1, size), rows, states)
     assert len(losses._kept) == 10_000 // (4 * (96 * 4 + 24))
-    found = losses.of(HALF, rows, states, mask).tolist()
+    found = losses.of(HALF, rows, states).tolist()
     for first in range(0, 600, 60):  # other requests replace them
         losses.weigh({(GpuRequest(1, first + one, 1, 1), 0): 1 for one in range(60)}, states, accepted)
         assert losses._unchanged.amounts.shape[1] >= len(losses._requests) <= 96
     losses.weigh(many(60), states, accepted)
-    assert losses.of(HALF, rows, states, mask).tolist() == found
+    assert losses.of(HALF, rows, states).tolist() == found
 
 
 @pytest.mark.parametrize("number", [100, 1000])
