@@ -99,7 +99,8 @@ class GpuFragmentation:
             one: known_rows[one] if one in known_rows else required_nodes(nodes, classes[one].pod.spec)
             for one in selectors
         }
-        indexed = {(request, selectors.index(one)): number for (request, one), number in weighed.items()}
+        places = {selector: place for place, selector in enumerate(selectors)}
+        indexed = {(request, places[selector]): number for (request, selector), number in weighed.items()}
         accepted = np.array([self._accepted[one] for one in selectors], np.bool_).reshape(len(selectors), len(nodes))
         return self._losses.weigh(indexed, self._states(nodes), accepted)
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+import msgspec
 import numpy as np
 
 from session_scheduler.model.columns import BoolColumn, IntColumn
@@ -41,8 +42,7 @@ _BITS: Final = 3
 """Requests are alike if their amounts have the same first three bits: then they differ by less than a quarter."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class GpuRequest:
+class GpuRequest(msgspec.Struct, frozen=True, order=True):
     """What a pod requests: CPU in millicores, memory in bytes, and the same part of each of `count` GPUs."""
 
     cpu: int
@@ -81,14 +81,15 @@ def most_frequent(pods: Mapping[tuple[GpuRequest, bytes], int]) -> Counter[tuple
     for (request, selector), number in pods.items():
         exact[request] += number
         selected[selector] += number
-    chosen: dict[tuple[int, ...], GpuRequest] = {}
+    first: dict[tuple[int, ...], GpuRequest] = {}
+    chosen = {request: first.setdefault(request.alike(), request) for request in _by_number(exact)}
     merged: Counter[GpuRequest] = Counter()
-    for request in _by_number(exact):
-        merged[chosen.setdefault(request.alike(), request)] += exact[request]
+    for request, one in chosen.items():
+        merged[one] += exact[request]
     requests, selectors = {*_by_number(merged)[:MOST_REQUESTS]}, {*_by_number(selected)[:MOST_SELECTORS]}
     found: Counter[tuple[GpuRequest, bytes]] = Counter()
     for (request, selector), number in pods.items():
-        one = chosen[request.alike()]
+        one = chosen[request]
         if one in requests and selector in selectors:
             found[one, selector] += number
     return found
@@ -192,8 +193,10 @@ class Losses:
         self._change = np.zeros(rows, np.int64)
         self._requests: list[GpuRequest] = []
         self._workload = self._workload_of(self._requests)
-        self._weights = np.zeros((rows, 0), np.int64)
+        self._weights = np.zeros((0, 0), np.int64)
+        """By group and request."""
         self._weights_number = 0
+        self._groups = _Groups(np.zeros((1, rows), np.bool_))
         self._unchanged = self._nothing_kept()
         """What requests can use if no pod is placed."""
         self._kept: dict[GpuRequest, _Usable] = {}
@@ -206,15 +209,22 @@ class Losses:
         `pods`: the number of pods by request and selector (an index). `accepted`: shape [selector, row], the rows that
         a selector accepts.
         """
+        self._weights_number += 1
+        if not pods or not len(states):
+            return False
         rows = np.arange(len(states))
         self._note(rows, states)
         self._know(sorted({request for request, _ in pods}))
         for some in _chunks(rows):
             self._update(self._unchanged, None, some)
-        numbers = {(self._requests.index(request), selector): number for (request, selector), number in pods.items()}
-        usable = self._unchanged.amounts[:, : len(self._requests)]
-        self._weights = weights_of(numbers, self._workload.amounts * _PARTS, usable, accepted)
-        self._weights_number += 1
+        places = {request: place for place, request in enumerate(self._requests)}
+        numbers = np.zeros((len(accepted), len(places)), np.int64)
+        for (request, selector), number in pods.items():
+            numbers[selector, places[request]] = number
+        if not np.array_equal(accepted, self._groups.accepted):
+            self._groups = _Groups(accepted)
+        usable = self._groups.sums(self._unchanged.amounts[:, : len(self._requests)])
+        self._weights = weights_of(numbers, self._workload.amounts * _PARTS, usable, self._groups.patterns)
         return bool(self._weights.any())
 
     def of(self, request: GpuRequest, rows: IntColumn, states: IntColumn) -> IntColumn:
@@ -234,7 +244,7 @@ class Losses:
             self._update(self._unchanged, None, some)
             self._update(kept, request, some)
             lost = self._unchanged.amounts[some, :number] - kept.amounts[some, :number]
-            kept.losses[some] = (lost * self._weights[some]).sum(axis=1)
+            kept.losses[some] = (lost * self._weights[self._groups.of_row[some]]).sum(axis=1)
         kept.losses_change[due] = self._change[due]
         return kept.losses[rows]
 
@@ -292,23 +302,36 @@ def _chunks(rows: IntColumn) -> Iterator[IntColumn]:
     return (rows[first : first + _ROWS] for first in range(0, len(rows), _ROWS))
 
 
-def weights_of(
-    pods: Mapping[tuple[int, int], int], amounts: IntColumn, usable: Amounts, accepted: BoolColumn
-) -> IntColumn:
-    """The weight of each request on each row: shape [row, request]. All selectors' weights add up to 2^20, or are 0.
+class _Groups:
+    """Rows that the same selectors accept."""
 
-    `pods`: the number of pods by request and selector (their indices). `amounts`: by request, what one pod needs of
-    GPUs. `usable`: shape [row, request]. `accepted`: shape [selector, row], the rows that a selector accepts.
+    def __init__(self, accepted: BoolColumn) -> None:
+        """`accepted`: shape [selector, row]."""
+        self.accepted = accepted
+        self.patterns, groups = np.unique(accepted, axis=1, return_inverse=True)
+        """Shape [selector, group]: whether the selector accepts the group's rows."""
+        self.of_row: IntColumn = groups.reshape(-1)
+        self._order = np.argsort(self.of_row, kind="stable")
+        self._first = np.searchsorted(self.of_row[self._order], np.arange(self.patterns.shape[1]))
+
+    def sums(self, amounts: Amounts) -> IntColumn:
+        """Shape [group, request], from [row, request]."""
+        found: IntColumn = np.add.reduceat(amounts[self._order], self._first, axis=0, dtype=np.int64)
+        return found
+
+
+def weights_of(pods: IntColumn, amounts: IntColumn, usable: IntColumn, accepted: BoolColumn) -> IntColumn:
+    """The weight of each request on each group: shape [group, request]. All selectors' weights add up to 2^20, or are
+    0.
+
+    `pods`: shape [selector, request], the number of pods. `amounts`: by request, what one pod needs of GPUs. `usable`:
+    shape [group, request]. `accepted`: shape [selector, group], the groups that a selector accepts.
 
     A request weighs its number of pods, divided by what these pods need and what the accepted nodes have left for more
     of them: what is scarce weighs more. If nothing is left, it weighs nothing.
     """
-    left = accepted.astype(np.float64) @ usable  # integers below 2^53, so exact
-    parts = np.zeros((len(accepted), usable.shape[1]))
-    for (request, selector), number in pods.items():
-        if left[selector, request] > 0:
-            parts[selector, request] = number / (number * int(amounts[request]) + left[selector, request])
+    left = accepted.astype(np.int64) @ usable
+    parts = np.where(left > 0, pods / np.maximum(pods * amounts + left, 1), 0.0)
     total = math.fsum(parts.flat)
-    weights = np.rint(parts * (_WEIGHT / total)) if total else parts
-    found: IntColumn = (accepted.T.astype(np.float64) @ weights).astype(np.int64)
-    return found
+    weights = np.rint(parts * (_WEIGHT / total if total else 0.0)).astype(np.int64)
+    return accepted.T.astype(np.int64) @ weights

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from session_scheduler.builtin import gpu_usability
 from session_scheduler.builtin.gpu_fragmentation import request_of
@@ -100,10 +100,10 @@ def test_scarce_requests_weigh_more_and_only_where_their_nodes_are() -> None:
     usable = np.array([[1000, 0], [3000, 0]])
     accepted = np.array([[True, True], [True, False]])
     amounts = np.array([500, 1000])
-    weights = weights_of({(0, 0): 4, (0, 1): 3, (1, 0): 9}, amounts, usable, accepted)
+    weights = weights_of(np.array([[4, 9], [3, 0]]), amounts, usable, accepted)
     common, scarce = 4 / (4 * 500 + 4000), 3 / (3 * 500 + 1000)
     assert weights.tolist() == [[2**20, 0], [round(2**20 * common / (common + scarce)), 0]]
-    assert weights_of({(1, 0): 9}, amounts, usable, accepted).tolist() == [[0, 0], [0, 0]]
+    assert weights_of(np.array([[0, 9], [0, 0]]), amounts, usable, accepted).tolist() == [[0, 0], [0, 0]]
 
 
 def test_requests_that_are_alike_count_as_the_most_frequent_of_them() -> None:
