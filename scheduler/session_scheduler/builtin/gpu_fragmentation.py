@@ -63,11 +63,11 @@ class GpuFragmentation:
         """Of GpuSharing."""
         self._scores = False
         """Whether it scores in this session."""
-        self._losses = Losses(np.zeros(0, np.int64), GPUS, mixed=False)
         self._gpus: IntColumn = np.zeros(0, np.int64)
         self._memory: IntColumn = np.zeros(0, np.int64)
         """By row: the number of GPUs, and the MiB of one (0 if unknown)."""
         self._nodes_version = -1
+        self._losses = self._nothing_kept()
         self._classes: dict[TaskClass, _ClassFacts] = {}
         self._accepted: dict[bytes, BoolColumn] = {}
         """By selector: the rows that it accepts."""
@@ -79,13 +79,16 @@ class GpuFragmentation:
         self._scores = facts is not None and self._weigh(session, facts)
 
     def _weigh(self, session: Session, facts: GpuFacts) -> bool:
+        if facts != self._facts:
+            self._facts, self._nodes_version, self._classes = facts, -1, {}
+            self._losses = self._nothing_kept()
         numbers = Counter(task.cls for task in session.snapshot.cache.tasks.values())
-        known = self._classes if facts == self._facts else {}
+        known = self._classes
         self._classes = {cls: known.get(cls) or _facts_of(cls, facts.resources) for cls in numbers}
         if not any(one.shares for one in self._classes.values()):
             return False
         nodes = session.table.all_rows()
-        self._follow(nodes, session.table.static_version, facts)
+        self._follow(nodes, session.table.static_version)
         pods: Counter[tuple[GpuRequest, bytes]] = Counter()
         classes: dict[bytes, TaskClass] = {}
         for cls, one in self._classes.items():
@@ -104,17 +107,18 @@ class GpuFragmentation:
         accepted = np.array([self._accepted[one] for one in selectors], np.bool_).reshape(len(selectors), len(nodes))
         return self._losses.weigh(indexed, self._states(nodes), accepted)
 
-    def _follow(self, nodes: NodeView, version: int, facts: GpuFacts) -> None:
-        """Read the nodes if they or the arguments of GpuSharing have changed."""
-        if version == self._nodes_version and facts == self._facts:
+    def _follow(self, nodes: NodeView, version: int) -> None:
+        """Read the nodes if they have changed."""
+        if version == self._nodes_version:
             return
-        self._accepted = {}
-        columns = GpuColumns(nodes, facts.resources, EVERY)
-        same = np.array_equal(columns.gpus, self._gpus) and np.array_equal(columns.memory, self._memory)
-        if not same or facts != self._facts:
+        self._nodes_version, self._accepted = version, {}
+        columns = GpuColumns(nodes, self._facts.resources, EVERY)
+        if not (np.array_equal(columns.gpus, self._gpus) and np.array_equal(columns.memory, self._memory)):
             self._gpus, self._memory = columns.gpus, columns.memory
-            self._losses = Losses(columns.memory, GPUS + int(columns.gpus.max(initial=0)), mixed=facts.mixed)
-        self._nodes_version, self._facts = version, facts
+            self._losses = self._nothing_kept()
+
+    def _nothing_kept(self) -> Losses:
+        return Losses(self._memory, GPUS + int(self._gpus.max(initial=0)), mixed=self._facts.mixed)
 
     @hookimpl
     def prepare(self, cls: TaskClass) -> Skip | Prepared:
