@@ -34,8 +34,7 @@ _COLUMNS: Final = MOST_REQUESTS * 3 // 2
 _KEPT_BYTES: Final = 2**26
 """The approximate memory for what is kept by placed request; at least one is kept."""
 _ROWS: Final = 128
-"""So many states are measured at once: with 512, the arrays in between leave the processor's cache, at thrice the time
-for each state."""
+"""So many states are measured at once. Larger arrays in between take more time for each state."""
 _PARTS: Final = 32
 """Amounts are integers, in 1/32 of a thousandth of a GPU, and weights in 2^-20. So sums are exact in any order."""
 _WEIGHT: Final = 2**20
