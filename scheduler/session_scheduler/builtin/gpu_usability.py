@@ -178,7 +178,7 @@ class Losses:
     """By request and node: how much less the workload can use after a pod with that request is placed there.
 
     It keeps what requests can use, and computes it for nodes whose state has changed since, and for new requests. So
-    new weights cost a sum over the requests. Nothing of what it answers depends on what it has kept.
+    new weights cost a sum over the requests. What it has kept changes no answer.
     """
 
     def __init__(self, memories: IntColumn, width: int, *, mixed: bool) -> None:
