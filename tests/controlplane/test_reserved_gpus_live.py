@@ -39,6 +39,12 @@ RESERVING = [
 SETTINGS = Settings(reconcile_seconds=2.0, more={"profiles": [{"schedulerName": "fluence", "plugins": RESERVING}]})
 
 
+def sees(name: str) -> Manifest:
+    """The variable that reads an annotation."""
+    field = {"fieldRef": {"fieldPath": f"metadata.annotations['{PREFIX}{name}']"}}
+    return {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": field}
+
+
 class World:
     """The control plane with the option, and two nodes with two GPUs each."""
 
@@ -122,7 +128,9 @@ class World:
 
     def pod(self, name: str, *, whole: int = 0, fraction: str = "") -> None:
         limits = {NVIDIA: str(whole)} if whole else {}
-        main = {"name": "c", "image": "example.com/none", "resources": {"limits": limits}}
+        main: Manifest = {"name": "c", "image": "example.com/none", "resources": {"limits": limits}}
+        if fraction:
+            main["env"] = [sees("gpu-device")]
         metadata = {"name": name, "namespace": self.namespace,
                     "annotations": {PREFIX + "gpu-fraction": fraction} if fraction else {}}  # fmt: skip
         spec = {"schedulerName": "fluence", "nodeSelector": {"kubernetes.io/hostname": "n1"}, "containers": [main]}
@@ -238,6 +246,15 @@ WRONG: dict[str, tuple[tuple[str | int, ...], Any]] = {
     "an account": (("spec", "serviceAccountName"), "fluence"),
     "a token": (("spec", "automountServiceAccountToken"), True),
     "root": (("spec", "securityContext", "runAsNonRoot"), False),
+    "user 0": (("spec", "securityContext", "runAsUser"), 0),
+    "user 0 of the container": (("spec", "containers", 0, "securityContext", "runAsUser"), 0),
+    "root in the container": (("spec", "containers", 0, "securityContext", "runAsNonRoot"), False),
+    "every system call": (("spec", "securityContext", "seccompProfile"), {"type": "Unconfined"}),
+    "every system call of the container": (
+        ("spec", "containers", 0, "securityContext", "seccompProfile"),
+        {"type": "Unconfined"},
+    ),
+    "a port of the node": (("spec", "containers", 0, "ports"), [{"containerPort": 80, "hostPort": 80}]),
     "a volume": (("spec", "volumes"), [{"name": "v", "hostPath": {"path": "/"}}]),
     "an init container": (("spec", "initContainers"), [{"name": "i", "image": "registry.k8s.io/pause:3.10"}]),
     "an image": (("spec", "containers", 0, "image"), "example.com/other"),
@@ -246,6 +263,7 @@ WRONG: dict[str, tuple[tuple[str | int, ...], Any]] = {
     "a privilege": (("spec", "containers", 0, "securityContext", "capabilities", "add"), ["SYS_ADMIN"]),
     "a probe": (("spec", "containers", 0, "livenessProbe"), {"exec": {"command": ["sh"]}}),
     "two GPUs": (("spec", "containers", 0, "resources", "limits", NVIDIA), "2"),
+    "another resource": (("spec", "containers", 0, "resources"), {"limits": {"example.com/other": "1"}}),
 }
 
 
@@ -295,10 +313,15 @@ def test_a_device_plugin_reports_only_on_its_node_and_writes_nothing_else(world:
         world.delete(f"{PODS}/fluence-gpu-test")
 
 
-@pytest.mark.parametrize(("annotation_name", "status"), [("gpu", 422), ("gpu-device", 201)])
-def test_pods_that_share_gpus_read_the_device(world: World, annotation_name: str, status: int) -> None:
-    field = {"fieldRef": {"fieldPath": f"metadata.annotations['{PREFIX}{annotation_name}']"}}
-    main = {"name": "c", "image": "example.com/none", "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": field}]}
+ALL = {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}
+OTHER = {**sees("gpu"), "name": "CUDA_VISIBLE_DEVICES"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "status"), [(sees("gpu"), 422), (OTHER, 422), (ALL, 422), (sees("gpu-device"), 201)]
+)
+def test_pods_that_share_gpus_read_the_device(world: World, variable: Manifest, status: int) -> None:
+    main = {"name": "c", "image": "example.com/none", "env": [variable]}
     pod = {"apiVersion": "v1", "kind": "Pod",
            "metadata": {"name": "reads", "annotations": {PREFIX + "gpu-fraction": "0.5"}},
            "spec": {"containers": [main]}}  # fmt: skip

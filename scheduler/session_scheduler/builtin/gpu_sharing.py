@@ -19,6 +19,7 @@ from pydantic import Field
 
 from session_scheduler.builtin.gpu_columns import GpuColumns, pack
 from session_scheduler.builtin.gpu_reservations import ReservationArguments, Reservations, share_held
+from session_scheduler.builtin.gpu_visibility import refusal_text, visibility
 from session_scheduler.config.settings import PluginArguments
 from session_scheduler.framework.bindings import Binding, Holding, Runtime
 from session_scheduler.framework.callbacks import Event
@@ -97,6 +98,8 @@ class GpuSharing:
         """Whether a node may have whole and shared GPUs at once. Reservation pods need one owner."""
         self._namespace = arguments.reservations.namespace
         self.prebind_seconds = arguments.reservations.seconds + _SPARE_SECONDS
+        self._live = False
+        """Whether pods come from an API server, which calls the webhook."""
         self._active = self._reserved
         """Whether any pod has requested a share yet: until then the plugin does nothing."""
         self._highest = -1
@@ -111,11 +114,12 @@ class GpuSharing:
 
     @hookimpl
     def class_key(self, pod: Pod) -> Hashable | None:
-        """The annotations: pods with different shares are in different classes. So are reservation pods."""
+        """The annotations, and which containers see other GPUs. Reservation pods are in a class of their own."""
         metadata = pod.metadata
         if not shares_gpus(metadata):
             return RESERVATION if self._is_reservation(pod) else None
-        return tuple(metadata.annotations.get(name) for name in (GPU_FRACTION, GPU_MEMORY, GPU_COUNT))
+        key = tuple(metadata.annotations.get(name) for name in (GPU_FRACTION, GPU_MEMORY, GPU_COUNT))
+        return (*key, *visibility(pod)) if self._reserved else key
 
     @hookimpl
     def footprint(self, cls: TaskClass) -> Iterable[Hashable] | None:
@@ -326,6 +330,8 @@ class GpuSharing:
             resource = next(name for name in self._resources if name in cls.requests)
             return Refusal(f"annotation {annotation}: the pod also requests {resource}: remove one of the two, because "
                            "a pod uses either whole GPUs or shares")  # fmt: skip
+        if self._reserved and (unseen := refusal_text(cls.pod, live=self._live)) is not None:
+            return Refusal(unseen)
         # how many more pods fit depends on the GPUs that the callbacks choose, which virtual rows do not know
         scope = Scope.ANY if share.count > 1 and session.orders_gpus else Scope.NODE
         return Prepared(share, scope, Scope.NODE)
@@ -395,7 +401,11 @@ class GpuSharing:
 
     @hookimpl
     def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None] | None:
-        """Delete the reservation pods that no pod needs, and replace those that disappear."""
+        """Delete the reservation pods that no pod needs, and replace those that disappear.
+
+        From now on pods must have the webhook's variable; pods from manifests, in a simulation, need not.
+        """
+        self._live = True
         return self._reservations.serve(runtime, self.name) if self._reserved else None
 
     def _columns(self, nodes: NodeView) -> GpuColumns:

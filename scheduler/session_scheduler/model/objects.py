@@ -77,10 +77,23 @@ class ResourceRequirements(ApiStruct, frozen=True):
     limits: dict[str, Quantity] = field(default_factory=dict)
 
 
+class FieldSelector(ApiStruct, frozen=True):
+    """containers[].env[].valueFrom.fieldRef."""
+
+    field_path: str = ""
+
+
+class EnvVarSource(ApiStruct, frozen=True):
+    """containers[].env[].valueFrom: only the pod's field."""
+
+    field_ref: FieldSelector | None = None
+
+
 class EnvVar(ApiStruct, frozen=True):
-    """containers[].env[]: only the name of a variable, since its value may be long or secret."""
+    """containers[].env[]: the name of a variable and where it comes from. Its value may be long or secret."""
 
     name: str
+    value_from: EnvVarSource | None = None
 
 
 class RestartRule(ApiStruct, frozen=True):

@@ -13,7 +13,7 @@ from session_scheduler.engine.explain import explain_pending
 from session_scheduler.framework.bindings import Runtime
 from session_scheduler.model.gpu_reservations import RESERVATION, RESERVED_DEVICE
 from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_DEVICE, GPU_FRACTION
-from session_scheduler.model.objects import Pod
+from session_scheduler.model.objects import EnvVar, EnvVarSource, FieldSelector, Pod
 from session_scheduler.testing.builders import gang, pod
 from session_scheduler.testing.driving import finished
 from session_scheduler.testing.fake_cluster import FakeCluster
@@ -140,6 +140,67 @@ def test_a_reservation_pod_that_does_not_terminate_is_named_in_the_reason() -> N
     (held,) = kubelets.reservations()
     cluster.assert_pending("w", f"GPUs of node n1 are not free yet: reservation pods that no pod needs have not "
                                 f"terminated: {held.key}")  # fmt: skip
+
+
+# ------------------------------------------------------------------ what containers see
+
+SEES = EnvVarSource(field_ref=FieldSelector(field_path=f"metadata.annotations['{GPU_DEVICE}']"))
+INDEX = EnvVarSource(field_ref=FieldSelector(field_path=f"metadata.annotations['{GPU}']"))
+LIVE = Runtime(lambda *_: None, lambda: False)
+
+
+def seeing(name: str, *sources: EnvVarSource | None, init: bool = False) -> Pod:
+    """A sharer with this variable in its container, or in an init container before it."""
+    shares = part(name, "0.5")
+    (main,) = shares.spec.containers
+    sees = replace(main, env=(EnvVar(name="NVIDIA_VISIBLE_DEVICES", value_from=SEES),))
+    other = replace(main, name="x", env=tuple(EnvVar(name="NVIDIA_VISIBLE_DEVICES", value_from=one) for one in sources))
+    spec = replace(shares.spec, init_containers=(other,), containers=(sees,)) if init else replace(
+        shares.spec, containers=(other,))  # fmt: skip
+    return replace(shares, spec=spec)
+
+
+@pytest.mark.parametrize("init", [False, True])
+@pytest.mark.parametrize("sources", [(INDEX,), (None,), (EnvVarSource(),), (SEES, None)])
+def test_a_container_that_sees_other_gpus_is_rejected(sources: tuple[EnvVarSource | None, ...], init: bool) -> None:
+    cluster, kubelets = world(2)
+    cluster.add(seeing("good", SEES))
+    cluster.run()
+    cluster.add(seeing("a", *sources, init=init))
+    cluster.run()
+    cluster.assert_bound("good")
+    cluster.assert_pending(
+        "a",
+        f"container 'x' sets NVIDIA_VISIBLE_DEVICES to something else than the annotation {GPU_DEVICE} (wholeGpus: "
+        "reserved): remove the variable from the manifest, and create the pod again",
+    )
+    assert len(kubelets.reservations()) == 1
+
+
+def test_a_container_without_the_webhooks_variable_is_rejected_except_in_a_simulation() -> None:
+    cluster, _ = world(2)
+    cluster.add(part("before", "0.5"))
+    cluster.run()
+    cluster.assert_bound("before")
+    cluster.plugin("GpuSharing").serve(LIVE)
+    cluster.add(seeing("a", init=True), seeing("good", SEES))
+    cluster.run()
+    cluster.assert_bound("good")
+    cluster.assert_pending(
+        "a",
+        "container 'x' lacks the environment variable NVIDIA_VISIBLE_DEVICES (wholeGpus: reserved): create the pod "
+        "again; the webhook fluence-webhook did not process it, or excludes its namespace",
+    )
+
+
+def test_without_whole_gpus_beside_shared_ones_containers_may_see_what_they_want() -> None:
+    cluster = FakeCluster()
+    cluster.nodes(1, cpu="64", offers={NVIDIA: 2})
+    cluster.run()
+    cluster.plugin("GpuSharing").serve(LIVE)
+    cluster.add(seeing("a", None), seeing("b"))
+    cluster.run()
+    cluster.assert_all_bound()
 
 
 # ------------------------------------------------------------------ preemption, gangs, nominated pods
