@@ -74,6 +74,8 @@ class Request(msgspec.Struct, frozen=True, eq=False):
     pod_group: PodGroup | None = None
     """The PodGroup whose plan `attempt` contains this bind."""
     attempt: str = ""
+    checks: Sequence[Callable[[], str | None]] = ()
+    """Called directly before each attempt; a reason stops it."""
 
 
 class BindResult(msgspec.Struct):
@@ -284,7 +286,7 @@ class Binder:
             check_annotations(longest, "metadata.annotations")
         except FieldError as error:
             raise Invalid(f"pod {binding.task.key}: {error}") from None
-        return Request(binding.task, binding.node, pod, annotations)
+        return Request(binding.task, binding.node, pod, annotations, checks=binding.checks)
 
     async def _planned(self, requests: Sequence[Request], bindings: Sequence[Binding], swap: PlanSwap) -> list[Request]:
         """Put the gang's plan in force. Returns its requests. Raises ClusterError: then bind nothing."""
@@ -308,8 +310,7 @@ class Binder:
         async with self._slots:
             client = self._extender(request.pod) if self._extender is not None else None
             for left in reversed(range(_BIND_TRIES)):
-                if self._serves is not None and not self._serves(request.node):
-                    reason = f"node {request.node} has left the scheduler's partition"
+                if (reason := self._stopped(request)) is not None:
                     return Failure(request.task, request.node, reason, request.pod)
                 try:
                     if client is not None:
@@ -337,6 +338,12 @@ class Binder:
                     return replace(sent(request, bug), unknown=True, error=bug)
                 request = replace(request, pod=pod)
         raise AssertionError("unreachable: the last attempt returns")
+
+    def _stopped(self, request: Request) -> str | None:
+        """Why the pod must not be bound after all."""
+        if self._serves is not None and not self._serves(request.node):
+            return f"node {request.node} has left the scheduler's partition"
+        return next((reason for check in request.checks if (reason := check()) is not None), None)
 
     async def _send(self, request: Request) -> ClusterError | None:
         metadata = request.pod.metadata

@@ -31,6 +31,7 @@ INSUFFICIENT: Final = "Insufficient shared GPU"
 NO_GPUS: Final = "node(s) had no GPUs to share"
 HAD_WHOLE: Final = "node(s) had GPUs allocated whole to other pods"
 HAD_SHARERS: Final = "node(s) had GPUs shared by other pods"
+HAD_FAILED: Final = "node(s) failed to reserve shared GPUs within the last minute"
 HAD_UNRESERVED: Final = "node(s) had shared GPUs without reservation pods"
 NO_MEMORY: Final = "node(s) did not report the memory of their GPUs"
 LITTLE_MEMORY: Final = "node(s) had GPUs with too little memory"
@@ -43,10 +44,20 @@ _MOST_MIB: Final = 2**40
 class GpuColumns:
     """The GPUs of a view's nodes. A node's GPUs are those of the first configured resource that it offers."""
 
-    def __init__(self, nodes: NodeView, resources: Iterable[str], highest: int, *, reserved: bool = False) -> None:
+    # more than five parameters: the plugin's state
+    def __init__(
+        self,
+        nodes: NodeView,
+        resources: Iterable[str],
+        highest: int,
+        *,
+        reserved: bool = False,
+        closed: Sequence[int] = (),
+    ) -> None:
         """`highest`: the highest GPU index that any pod uses on any node.
 
         `reserved`: a node may have whole and shared GPUs at once, because reservation pods hold the shared ones.
+        `closed`: the rows of nodes that get no further pods that share GPUs.
         """
         self._nodes = nodes
         self._resources = tuple(resources)
@@ -67,6 +78,7 @@ class GpuColumns:
         self.per_thousandth: IntColumn = np.maximum(self.memory, 1)
         self._highest = highest
         self._reserved = reserved
+        self._closed = closed
         self._free: list[IntColumn] | None = None
 
     @property
@@ -115,7 +127,13 @@ class GpuColumns:
         never: BoolColumn = (self.gpus < share.count) | (self._needs(share) > WHOLE * self.per_thousandth)
         if share.mib:
             never |= self.memory == 0
+        if self._closed:
+            never |= self._has_failed
         return never
+
+    @property
+    def _has_failed(self) -> BoolColumn:
+        return np.isin(self._nodes.row_numbers, self._closed)
 
     def fits(self, share: Share, expected: Callable[[int], Iterable[Share]]) -> BoolColumn:
         """The nodes that fit a pod with this share, the view's extra tasks, and the shares of `expected` at an index.
@@ -213,6 +231,7 @@ class GpuColumns:
             (f"node(s) had fewer than {share.count} GPUs to share", self.gpus < share.count),
             (NO_MEMORY, (self.memory == 0) & bool(share.mib)),
             (LITTLE_MEMORY, self._needs(share) > WHOLE * self.per_thousandth),
+            (HAD_FAILED, self._has_failed),
             (HAD_UNRESERVED, self._unreserved) if self._reserved else (HAD_WHOLE, self._whole > 0),
         ]
         return first_reasons(len(self.gpus), reasons, INSUFFICIENT)

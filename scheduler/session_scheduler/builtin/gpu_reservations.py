@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Final
 from uuid import uuid4
 
@@ -29,6 +30,7 @@ from session_scheduler.errors import AttemptError
 from session_scheduler.framework.bindings import Binding, Runtime
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.gpu_reservations import (
+    MANAGED,
     NAME_PREFIX,
     devices_of,
     reported_device,
@@ -47,13 +49,24 @@ _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 1.0
 """Seconds between two reads of a reservation pod."""
 _REPLACE_SECONDS: Final = 60.0
-"""The minimum time between two replacements of a GPU's reservation pod."""
+"""The minimum time between two replacements on a node, unless each got a device that no pod shares."""
+CLOSED_SECONDS: Final = 60.0
+"""How long a node gets no further pods that share GPUs after one of its GPUs could not be reserved."""
 _CHECK_SECONDS: Final = 10.0
 _AFTER_ERROR: Final = 2.0
 
 
 class ReservationError(AttemptError):
     """A GPU could not be reserved."""
+
+
+class NodeError(ReservationError):
+    """A GPU of this node could not be reserved. Another node may help."""
+
+    def __init__(self, problem: str, awaited: str = "") -> None:
+        """`awaited` is the name of the reservation pod whose report would help."""
+        super().__init__(problem)
+        self.awaited = awaited
 
 
 class ReservationArguments(PluginArguments):
@@ -74,6 +87,7 @@ class _Node:
     name: str
     resource: str
     """The resource that its GPUs are."""
+    unschedulable: bool = False
     reservations: dict[str, Task] = field(default_factory=dict)
     """By name. Their pods are always current; only a pod that comes or goes changes the node."""
     sharers: tuple[Task, ...] = ()
@@ -95,14 +109,22 @@ class Reservations:
         self._given: dict[str, dict[int, str]] = {}
         """By uid: the devices of the pods in flight."""
         self._simulated: set[str] = set()
-        self._locks: dict[tuple[str, int], asyncio.Lock] = {}
+        self._locks: dict[str, dict[int, asyncio.Lock]] = {}
+        """By node and GPU."""
         self._changed: dict[str, None] = {}
         """Nodes whose pods are to be counted again as reserved or unreserved."""
         self._disappeared: dict[str, Pod] = {}
         """By uid: reservation pods that are gone or have ended since this replica leads."""
         self._to_reconcile: dict[str, None] = {}
         """Nodes that have changed since they were reconciled."""
-        self._replaced: dict[tuple[str, int], float] = {}
+        self._listed = False
+        """Whether the reservation pods that ended while this replica did not lead are deleted."""
+        self._replaced: dict[str, tuple[float, tuple[str, ...]]] = {}
+        """By node: when lost reservation pods were replaced, and the names of the new ones."""
+        self._now = 0.0
+        """The time of the last session."""
+        self._closed: dict[str, tuple[float, str]] = {}
+        """Nodes that get no further pods that share GPUs: until when, and the reservation pod whose report helps."""
         self._due: asyncio.Event | None = None
 
     # ------------------------------------------------------------------ the view of the cluster
@@ -116,13 +138,23 @@ class Reservations:
             if task.name not in pods:
                 self._disappeared[task.uid] = task.pod
         if pods or sharers:
-            self._nodes[change.name] = _Node(change.name, self._resource(change.node), pods, sharers)
+            cordoned = change.node is not None and change.node.spec.unschedulable
+            self._nodes[change.name] = _Node(change.name, self._resource(change.node), cordoned, pods, sharers)
         else:
             self._nodes.pop(change.name, None)
+            if not any(task.node == change.name for task in self._in_flight):
+                self._drop(change.name)
         if before is not None or pods or sharers:
             self._changed[change.name] = self._to_reconcile[change.name] = None
             if self._due is not None:
                 self._due.set()
+
+    def _drop(self, node: str) -> None:
+        """Free what is known about a node without pods that use shared GPUs."""
+        self._locks.pop(node, None)
+        self._replaced.pop(node, None)
+        if not self._known(node):
+            self._written.pop(node, None)
 
     def _resource(self, node: Node | None) -> str:
         offered = node.status.allocatable if node is not None else {}
@@ -147,7 +179,8 @@ class Reservations:
 
     def _watched(self, node: str) -> dict[str, Pod]:
         seen = self._nodes.get(node)
-        return {name: task.pod for name, task in seen.reservations.items()} if seen is not None else {}
+        tasks = seen.reservations.items() if seen is not None else ()
+        return {name: task.pod for name, task in tasks if task.node == node}  # an event takes it off the node
 
     def _remember(self, pod: Pod) -> None:
         node, name = pod.spec.node_name, pod.metadata.name
@@ -173,27 +206,29 @@ class Reservations:
         return {} if EVERY in gpus else devices_of(task.pod.metadata, gpus) or {}
 
     def _preferred(self, node: str) -> dict[int, Pod]:
-        """The usable reservation pod of each GPU: the one whose device pods already use, else the oldest."""
-        used = {pair for task in self._sharers(node) for pair in self._devices(task).items()}
+        """The usable reservation pod of each GPU: the one whose device pods use, else the oldest with its label."""
+        used = {device: gpu for task in self._sharers(node) for gpu, device in self._devices(task).items()}
         found: dict[int, Pod] = {}
-        for pod in sorted(self._known(node).values(), key=_by_age):
-            gpu = self._gpu(pod)
-            if gpu is not None and _is_live(pod) and (gpu not in found or (gpu, reported_device(pod)) in used):
-                found[gpu] = pod
+        by_age = sorted(self._known(node).values(), key=_by_age)
+        for pod in sorted(by_age, key=lambda pod: reported_device(pod) not in used):
+            gpu = used.get(reported_device(pod) or "", self._gpu(pod))
+            if gpu is not None and _is_live(pod):
+                found.setdefault(gpu, pod)
         return found
 
     def _surplus(self, node: str) -> list[Pod]:
-        """The reservation pods of a node that hold a GPU which no pod shares, or that are being deleted."""
+        """The reservation pods of a node that hold a GPU which no pod shares, or that are being deleted.
+
+        While a shared GPU is not held, those with other devices stay: so the next one gets another device.
+        """
         known = self._known(node)
         if not known:
             return []
-        preferred, needed = self._preferred(node), {gpu for task in self._sharers(node) for gpu in _gpus(task)}
-        return [
-            pod
-            for pod in known.values()
-            if (gpu := self._gpu(pod)) is not None
-            and (preferred.get(gpu) is not pod or needed.isdisjoint((gpu, EVERY)))
-        ]
+        if self._lacking(node):
+            return [pod for pod in known.values() if not _is_live(pod)]
+        needed = {gpu for task in self._sharers(node) for gpu in _gpus(task)}
+        keep = [pod.metadata.name for gpu, pod in self._preferred(node).items() if not needed.isdisjoint((gpu, EVERY))]
+        return [pod for name, pod in known.items() if name not in keep]
 
     def bound(self, node: str) -> None:
         """A pod in flight is bound to the node."""
@@ -215,24 +250,44 @@ class Reservations:
         seen = self._nodes.get(name)
         if seen is None:
             return set()
-        held = {(self._gpu(pod), reported_device(pod)) for pod in self._watched(name).values() if _is_live(pod)}
-        bound = [task for task in self._sharers(name) if task.pod.spec.node_name and task.uid not in self._simulated]
+        held = {reported_device(pod) for pod in self._watched(name).values() if _is_live(pod)}
+        bound = self._bound(name)
         pairs = {pair for task in bound for pair in self._devices(task).items()}
         devices, gpus = {device for _, device in pairs}, {gpu for gpu, _ in pairs}
         held_twice = len(pairs) > min(len(devices), len(gpus))
         return {task for task in bound
-                if held_twice or not (own := self._devices(task)) or not held.issuperset(own.items())}  # fmt: skip
+                if held_twice or not (own := self._devices(task)) or not held.issuperset(own.values())}  # fmt: skip
+
+    def _bound(self, node: str) -> list[Task]:
+        """The bound pods that share GPUs of a node, except those that a simulation bound."""
+        return [task for task in self._sharers(node) if task.pod.spec.node_name and task.uid not in self._simulated]
+
+    def open_session(self, now: float) -> list[str]:
+        """Return the nodes that get no further pods that share GPUs in a session."""
+        self._now = now
+        in_flight = {task.uid for task in self._in_flight} if self._given else ()
+        self._given = {uid: devices for uid, devices in self._given.items() if uid in in_flight}
+        self._closed = {
+            node: (until, name) for node, (until, name) in self._closed.items()
+            if until > now and ((pod := self._known(node).get(name)) is None or reported_device(pod) is None)
+        }  # fmt: skip
+        return list(self._closed)
+
+    def _close(self, binding: Binding, error: NodeError, now: float) -> None:
+        node = binding.node
+        if node not in self._closed or self._closed[node][0] <= now:
+            note = f"node {node} gets no further pods that share GPUs for {CLOSED_SECONDS:g} s: {error}"
+            binding.tell("GpuNotReserved", note)  # codespell:ignore tell
+            self._closed[node] = now + CLOSED_SECONDS, error.awaited
 
     # ------------------------------------------------------------------ before a pod is bound
 
     def concerns(self, node: str) -> bool:
-        """Whether a pod with whole GPUs must wait before it is bound to the node."""
-        return bool(self._surplus(node) or self._unreserved(node))
+        """Whether the binding of a pod with whole GPUs depends on reservation pods of the node."""
+        return bool(self._known(node)) or any(True for _ in self._sharers(node))
 
     async def make_way(self, binding: Binding) -> None:
         """Delete the reservation pods that no pod needs, and wait until they are gone. Raises ReservationError."""
-        if binding.cluster.simulated:
-            return
         try:
             async with asyncio.timeout(self._arguments.seconds):
                 await self._make_way(binding.cluster, binding.node)
@@ -240,17 +295,25 @@ class Reservations:
             names = ", ".join(pod.key for pod in self._surplus(binding.node))
             raise ReservationError(f"GPUs of node {binding.node} are not free yet: reservation pods that no pod needs "
                                    f"have not terminated: {names}") from None  # fmt: skip
-        if self._unreserved(binding.node):
-            raise ReservationError(f"node {binding.node} has shared GPUs without reservation pods")
+        if (reason := self._exposed(binding.node)) is not None:
+            raise ReservationError(reason)
+        binding.checks.append(partial(self._exposed, binding.node))
+
+    def _exposed(self, node: str) -> str | None:
+        """Why the kubelet may give a shared GPU of the node to another pod."""
+        return f"node {node} has shared GPUs without reservation pods" if self._unreserved(node) else None
 
     async def _make_way(self, cluster: Cluster, node: str) -> None:
-        while surplus := self._surplus(node):
-            pod = surplus[0]
-            if await self._delete(cluster, pod):
-                pause = _FIRST_PAUSE
-                while await self._read(cluster, pod) is not None:
-                    await asyncio.sleep(pause)
-                    pause = min(2 * pause, _LONGEST_PAUSE)
+        for pod in self._surplus(node):
+            current: Pod | None = pod
+            while current is not None and not await self._delete(cluster, current):
+                current = self._known(node).get(pod.metadata.name)
+                if current is not None and _last_sharer(current) != _last_sharer(pod):
+                    raise ReservationError(f"another pod has begun to use reservation pod {pod.key}")
+            pause = _FIRST_PAUSE
+            while await self._read(cluster, pod) is not None:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def reserve(self, binding: Binding, gpus: tuple[int, ...]) -> tuple[str, ...]:
         """The devices of these GPUs of the node, each held by a reservation pod. Empty in a simulation.
@@ -260,27 +323,46 @@ class Reservations:
         if binding.cluster.simulated:
             self._simulated.add(binding.task.uid)
             return ()
-        in_flight = {task.uid for task in self._in_flight}
-        self._given = {uid: devices for uid, devices in self._given.items() if uid in in_flight}
-        waits_for = ""
+        decided, started = self._now, asyncio.get_running_loop().time()
+        try:
+            devices = await self._reserve(binding, gpus)
+        except NodeError as error:
+            self._close(binding, error, decided + (asyncio.get_running_loop().time() - started) // 1)
+            raise
+        self._given[binding.task.uid] = devices
+        binding.checks.append(partial(self._lost, binding.node, devices.values()))
+        return tuple(devices.values())
+
+    def _lost(self, node: str, devices: Collection[str]) -> str | None:
+        """Why the kubelet may give one of these devices to another pod."""
+        held = {reported_device(pod) for pod in self._known(node).values() if _is_live(pod)}
+        lost = ", ".join(device for device in devices if device not in held)
+        return f"the reservation pod of device {lost} of node {node} is gone" if lost else None
+
+    async def _reserve(self, binding: Binding, gpus: tuple[int, ...]) -> dict[int, str]:
+        waits_for, awaited = "", ""
         try:
             async with asyncio.timeout(self._arguments.seconds):
                 pods = []
                 for gpu in gpus:
                     waits_for = "other reservation pods have not terminated"
-                    async with self._locks.setdefault((binding.node, gpu), asyncio.Lock()):
+                    locks = self._locks.setdefault(binding.node, {})
+                    async with locks.setdefault(gpu, asyncio.Lock()):
                         pods.append(await self._held(binding, gpu))
-                devices = {}
+                devices: dict[int, str] = {}
                 for gpu, pod in zip(gpus, pods, strict=True):
                     waits_for = (f"no device plugin has reported the device of reservation pod {pod.key}: run "
                                  "`fluence device-plugin --report-gpus` on the node")  # fmt: skip
-                    devices[gpu] = await self._reported(binding.cluster, pod)
-                    self._check(binding, gpu, devices[gpu])
+                    awaited = pod.metadata.name
+                    device = await self._reported(binding.cluster, pod)
+                    if device in devices.values():
+                        raise NodeError(f"node {binding.node} reported device {device} for two reservation pods")
+                    self._check(binding, gpu, device)
+                    devices[gpu] = device
         except TimeoutError:
-            raise ReservationError(f"GPU {','.join(map(str, gpus))} of node {binding.node} is not reserved after "
-                                   f"{self._arguments.seconds:g} s: {waits_for}") from None  # fmt: skip
-        self._given[binding.task.uid] = devices
-        return tuple(devices.values())
+            raise NodeError(f"GPU {','.join(map(str, gpus))} of node {binding.node} is not reserved after "
+                            f"{self._arguments.seconds:g} s: {waits_for}", awaited) from None  # fmt: skip
+        return devices
 
     async def _held(self, binding: Binding, gpu: int) -> Pod:
         """The reservation pod of a GPU: an existing one, which is now in use, or a new one."""
@@ -317,8 +399,8 @@ class Reservations:
         while (device := reported_device(found)) is None or not _is_live(found):
             if not _is_live(found):
                 await self._end(cluster, found)
-                raise ReservationError(f"the kubelet of node {pod.spec.node_name} rejected or ended reservation pod "
-                                       f"{pod.key}: it has no free GPU, or no capacity for the pod")  # fmt: skip
+                raise NodeError(f"the kubelet of node {pod.spec.node_name} rejected or ended reservation pod "
+                                f"{pod.key}: it has no free GPU, or no capacity for the pod")  # fmt: skip
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
             fresh = await self._read(cluster, pod)
@@ -328,12 +410,12 @@ class Reservations:
         return device
 
     def _check(self, binding: Binding, gpu: int, device: str) -> None:
-        """Raise ReservationError if other pods use the GPU as another device, or the device as another GPU."""
+        """Raise NodeError if other pods use the GPU as another device, or the device as another GPU."""
         for task in self._sharers(binding.node):
             for other, used in self._devices(task).items() if task is not binding.task else ():
                 if (other == gpu) is not (used == device):
-                    raise ReservationError(f"GPU {gpu} of node {binding.node} is device {device}, but pod {task.key} "
-                                           f"uses device {used} as GPU {other}")  # fmt: skip
+                    raise NodeError(f"GPU {gpu} of node {binding.node} is device {device}, but pod {task.key} "
+                                    f"uses device {used} as GPU {other}")  # fmt: skip
 
     # ------------------------------------------------------------------ requests
 
@@ -382,12 +464,15 @@ class Reservations:
     async def _run(self, runtime: Runtime, plugin: str, due: asyncio.Event) -> None:
         reported: dict[str, str] = {}
         """By uid: the node of each pod that was reported as unreserved, and still is."""
+        opens: dict[tuple[str, float], float] = {}
+        """When each closed node opens, in the time of this loop. Then the scheduler retries the rejected pods."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LONGEST_PAUSE if reported else _CHECK_SECONDS):
                     await due.wait()
             due.clear()
             if not runtime.elected or runtime.cluster is None:
+                self._listed = False
                 continue
             self._to_reconcile.update(dict.fromkeys(reported.values()))
             names = list(self._to_reconcile)
@@ -404,42 +489,87 @@ class Reservations:
             if reported.keys() - unreserved.keys():
                 runtime.change(plugin, lambda: None)  # retries the pods that waited for this
             reported = {uid: task.node or "" for uid, task in unreserved.items()}
+            now = asyncio.get_running_loop().time()
+            closed = [(node, until) for node, (until, _) in self._closed.items()]
+            opens = {one: opens.get(one, now + CLOSED_SECONDS) for one in closed}
+            if any(time <= now for time in opens.values()):
+                runtime.change(plugin, lambda: None)
 
     async def reconcile(self, cluster: Cluster) -> None:
         """Delete the reservation pods that no pod needs, and replace those that disappeared while pods need them."""
-        while self._disappeared:
-            _, pod = self._disappeared.popitem()
-            with suppress(NotFound):  # of a node that left the partition, it stays
-                fresh = await cluster.get(Pod, pod.metadata.namespace, pod.metadata.name)
-                if fresh.metadata.uid == pod.metadata.uid:
-                    await self._end(cluster, fresh)
-        names, self._to_reconcile = list(self._to_reconcile), {}
-        while names:
+        steps = [partial(self._end_unwatched, cluster)] if not self._listed else []
+        steps += [partial(self._end_disappeared, cluster, pod) for pod in self._disappeared.values()]
+        steps += [partial(self._reconcile, cluster, node) for node in self._to_reconcile]
+        problems: list[ClusterError | ReservationError] = []
+        for step in steps:
             try:
-                await self._reconcile(cluster, names[-1])
-            except (ClusterError, ReservationError):
-                self._to_reconcile.update(dict.fromkeys(names))
-                raise
-            names.pop()
+                await step()
+            except (ClusterError, ReservationError) as error:
+                problems.append(error)
+        if problems:
+            raise problems[0]
+
+    async def _end_unwatched(self, cluster: Cluster) -> None:
+        """Delete the reservation pods that ended while no replica led: the watch does not show them."""
+        namespace = self._arguments.namespace
+        ended = await cluster.list(Pod, labels=MANAGED, namespace=namespace, keep=self._has_ended)
+        for pod in ended.items:
+            await self._end(cluster, pod)
+        self._listed = True
+
+    def _has_ended(self, pod: Pod) -> bool:
+        return pod.terminal and self._gpu(pod) is not None
+
+    async def _end_disappeared(self, cluster: Cluster, pod: Pod) -> None:
+        with suppress(NotFound):  # of a node that left the partition, it stays
+            fresh = await cluster.get(Pod, pod.metadata.namespace, pod.metadata.name)
+            if fresh.metadata.uid == pod.metadata.uid:
+                await self._end(cluster, fresh)
+        self._disappeared.pop(pod.metadata.uid, None)
 
     async def _reconcile(self, cluster: Cluster, node: str) -> None:
-        watched = self._watched(node)
-        for pod in list(self._known(node).values()):
-            if pod.metadata.name not in watched:  # no event has shown it: it may be gone
-                await self._read(cluster, pod)
-        for pod in self._surplus(node):
-            await self._delete(cluster, pod)
-        for gpu in self._lacking(node):
-            now = asyncio.get_running_loop().time()
-            if now - self._replaced.get((node, gpu), -_REPLACE_SECONDS) >= _REPLACE_SECONDS:
-                self._replaced[node, gpu] = now
-                _log.warning("replacing the reservation pod of a shared GPU", node=node, gpu=gpu)
-                await self._create(cluster, node, gpu)
+        self._to_reconcile.pop(node, None)
+        try:
+            watched = self._watched(node)
+            for pod in list(self._known(node).values()):
+                if pod.metadata.name not in watched:  # no event has shown it: it may be gone, or have ended
+                    fresh = await self._read(cluster, pod)
+                    if fresh is not None:
+                        await self._end(cluster, fresh)
+            for pod in self._surplus(node):
+                if not await self._delete(cluster, pod) and pod.metadata.name in self._known(node):
+                    self._to_reconcile[node] = None  # it has changed: decide again
+            await self._replace(cluster, node)
+            if self._lacking(node):
+                self._to_reconcile[node] = None  # a report does not change the node
+        except (ClusterError, ReservationError):
+            self._to_reconcile[node] = None
+            raise
+
+    async def _replace(self, cluster: Cluster, node: str) -> None:
+        """Create reservation pods for the lost ones, again and again until they get the devices that pods share."""
+        gpus, known, seen = self._lacking(node), self._known(node), self._nodes.get(node)
+        if not gpus or seen is None or seen.unschedulable:  # a drain must end
+            return
+        if not all(_is_live(pod) and reported_device(pod) for pod in known.values()):
+            return
+        now = asyncio.get_running_loop().time()
+        last, names = self._replaced.get(node, (-_REPLACE_SECONDS, ()))
+        if now - last < _REPLACE_SECONDS and not (names and known.keys() >= set(names)):
+            return
+        self._replaced[node] = now, ()
+        _log.warning("replacing the reservation pods of shared GPUs", node=node, gpus=gpus)
+        created = [await self._create(cluster, node, gpu) for gpu in gpus]
+        self._replaced[node] = now, tuple(pod.metadata.name for pod in created)
 
     def _lacking(self, node: str) -> list[int]:
-        """The GPUs of bound pods with known devices that no reservation pod holds."""
-        gpus = {gpu for task in self._unreserved(node) for gpu in self._devices(task)}
-        return sorted(gpus - self._preferred(node).keys()) if gpus else []
+        """The GPUs of bound pods with known devices that no reservation pod holds.
+
+        A pod from the time of `separate` has indices in place of devices.
+        """
+        held = {reported_device(pod) for pod in self._known(node).values() if _is_live(pod)}
+        return sorted({gpu for task in self._bound(node) for gpu, device in self._devices(task).items()
+                       if device not in held and not device.isdecimal()})  # fmt: skip
 
 
 def share_held(cls: TaskClass) -> Share | None:
@@ -457,6 +587,10 @@ def _gpus(task: Task) -> tuple[int, ...]:
 
 def _is_live(pod: Pod) -> bool:
     return not pod.terminal and pod.metadata.deletion_timestamp is None
+
+
+def _last_sharer(pod: Pod) -> str | None:
+    return pod.metadata.annotations.get(LAST_SHARER)
 
 
 def _by_age(pod: Pod) -> tuple[str, str]:

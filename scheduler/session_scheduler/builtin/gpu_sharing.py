@@ -109,6 +109,8 @@ class GpuSharing:
         self._in_flight: dict[Task, None] = {}
         """Pods that this replica assigned GPUs to, until a watch event reports them as bound."""
         self._reservations = Reservations(arguments.reservations, self._resources, self._in_flight)
+        self._closed: list[int] = []
+        """The rows of nodes that get no further pods that share GPUs in this session."""
 
     # ------------------------------------------------------------------ classes and queueing hints
 
@@ -216,6 +218,8 @@ class GpuSharing:
         for task, unreserved in self._reservations.unreserved():
             if task.row >= 0 and bool(task.counts.get(UNRESERVED)) is not unreserved:
                 session.count(task, {UNRESERVED: int(unreserved)})
+        rows = session.table.row_of
+        self._closed = [rows[node] for node in self._reservations.open_session(session.now) if node in rows]
         session.add_event_handler(partial(self._assign, session))
         session.add_bind_mutation(self._annotations)
 
@@ -333,7 +337,8 @@ class GpuSharing:
         if self._reserved and (unseen := refusal_text(cls.pod, live=self._live)) is not None:
             return Refusal(unseen)
         # how many more pods fit depends on the GPUs that the callbacks choose, which virtual rows do not know
-        scope = Scope.ANY if share.count > 1 and session.orders_gpus else Scope.NODE
+        # a node is closed for some time without a change of its row
+        scope = Scope.ANY if self._closed or (share.count > 1 and session.orders_gpus) else Scope.NODE
         return Prepared(share, scope, Scope.NODE)
 
     @hookimpl
@@ -383,7 +388,9 @@ class GpuSharing:
         if not self._reserved:
             return False
         return share_held(binding.task.cls) is not None or (
-            self._wants_whole(binding.task.cls) and self._reservations.concerns(binding.node)
+            self._wants_whole(binding.task.cls)
+            and not binding.cluster.simulated
+            and self._reservations.concerns(binding.node)
         )
 
     @hookimpl
@@ -409,7 +416,7 @@ class GpuSharing:
         return self._reservations.serve(runtime, self.name) if self._reserved else None
 
     def _columns(self, nodes: NodeView) -> GpuColumns:
-        return GpuColumns(nodes, self._resources, self._highest, reserved=self._reserved)
+        return GpuColumns(nodes, self._resources, self._highest, reserved=self._reserved, closed=self._closed)
 
     # ------------------------------------------------------------------ reports
 

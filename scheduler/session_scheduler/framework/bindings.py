@@ -40,6 +40,11 @@ class Binding(msgspec.Struct):
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
     reported: Callable[[Pod, str, str], None] = lambda *_: None
     """Receives the pod, the reason and the note of each event that the binding records."""
+    checks: list[Callable[[], str | None]] = msgspec.field(default_factory=list)
+    """Called directly before the Binding is sent, since other plugins' `prebind` may take minutes: a reason stops it.
+
+    `prebind` adds them. They answer from memory, without delay.
+    """
 
     @property
     def pod(self) -> Pod:

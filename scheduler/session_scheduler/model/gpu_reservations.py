@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from session_scheduler.model.gpu_shares import GPU_DEVICE
@@ -21,6 +22,8 @@ RESERVATION: Final = "fluence.flux-framework.org/gpu-reservation"
 """Label of a reservation pod: the index of its GPU on the node."""
 RESERVED_DEVICE: Final = "fluence.flux-framework.org/reserved-device"
 """Annotation of a reservation pod: the ID of its device. Only the device plugin writes it."""
+MANAGED: Final = MappingProxyType({"app.kubernetes.io/managed-by": "fluence"})
+"""A label of reservation pods, and of other objects that Fluence creates."""
 NAME_PREFIX: Final = "fluence-gpu-"
 """The names of reservation pods begin with it. The rest is random: a name is never used twice."""
 
@@ -81,7 +84,7 @@ def reservation_pod(
             "seccompProfile": {"type": "RuntimeDefault"},
         },
     )  # fmt: skip
-    labels = {"app.kubernetes.io/managed-by": "fluence", RESERVATION: str(gpu)}
+    labels = {**MANAGED, RESERVATION: str(gpu)}
     return Pod(metadata=ObjectMeta(name=name, namespace=namespace, labels=labels), spec=spec)
 
 

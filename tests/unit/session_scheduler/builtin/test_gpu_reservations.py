@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from session_scheduler.cluster.errors import Forbidden
+from session_scheduler.builtin import gpu_reservations
+from session_scheduler.builtin.gpu_reservations import LAST_SHARER, ReservationError
+from session_scheduler.cluster.errors import Forbidden, Unavailable
 from session_scheduler.engine.explain import explain_pending
-from session_scheduler.framework.bindings import Runtime
+from session_scheduler.framework.bindings import Binding, Runtime
+from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.gpu_reservations import RESERVATION, RESERVED_DEVICE
 from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_DEVICE, GPU_FRACTION
-from session_scheduler.model.objects import EnvVar, EnvVarSource, FieldSelector, Pod
+from session_scheduler.model.objects import EnvVar, EnvVarSource, FieldSelector, Node, Pod
 from session_scheduler.testing.builders import gang, pod
 from session_scheduler.testing.driving import finished
 from session_scheduler.testing.fake_cluster import FakeCluster
@@ -441,6 +444,212 @@ def test_if_a_new_reservation_pod_has_another_device_the_node_stays_closed_until
     kubelets.check()
 
 
+def lose(cluster: FakeCluster, kubelets: Kubelets, count: int = 1) -> list[Pod]:
+    """Delete all reservation pods."""
+    found = sorted(kubelets.reservations(), key=lambda one: one.metadata.labels[RESERVATION])
+    assert len(found) == count
+    for held in found:
+        cluster.delete_pod(held.metadata.name, SYSTEM)
+    cluster.run()
+    return found
+
+
+def test_reservation_pods_are_created_until_one_gets_the_device_and_then_the_others_are_deleted() -> None:
+    cluster, kubelets = world(4)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    lose(cluster, kubelets)
+    kubelets.order = min
+    held = []
+    for _ in range(5):
+        kubelets.reconcile()
+        cluster.run()
+        held.append(sorted(one.metadata.annotations[RESERVED_DEVICE] for one in kubelets.reservations()))
+    assert held[:4] == [[f"GPU-n1-{index}" for index in range(count)] for count in (1, 2, 3, 4)]
+    assert held[4] == [annotation(cluster, "a")] == ["GPU-n1-3"]
+    cluster.add(whole("w", 3))
+    cluster.run()
+    cluster.assert_bound("w")
+    kubelets.check()
+
+
+def test_without_a_free_gpu_the_replacement_is_retried_later_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, kubelets = world(2)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    lose(cluster, kubelets)
+    create, created = cluster.memory.create, []
+
+    async def reject(obj: Any) -> Any:
+        pod = await create(obj)
+        created.append(pod)
+        cluster.memory.put(replace(pod, status=replace(pod.status, phase="Failed")))
+        return pod
+
+    monkeypatch.setattr(cluster.memory, "create", reject)
+    for _ in range(3):
+        kubelets.reconcile()
+        cluster.run()
+    assert len(created) == 1
+    assert not kubelets.reservations(), "the rejected one is deleted"
+    monkeypatch.setattr(gpu_reservations, "_REPLACE_SECONDS", 0.0)
+    kubelets.reconcile()
+    assert len(created) == 2
+
+
+def test_while_a_new_reservation_pod_is_not_reported_no_further_one_is_created() -> None:
+    cluster, kubelets = world(4)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    lose(cluster, kubelets)
+    kubelets.reports = False
+    for _ in range(3):
+        kubelets.reconcile()
+        cluster.run()
+    assert len(kubelets.reservations()) == 1
+
+
+def test_reservation_pods_whose_devices_were_swapped_hold_the_shared_gpus() -> None:
+    cluster, kubelets = world(4)
+    cluster.add(part("a", "0.9"), part("b", "0.9"))
+    cluster.run()
+    given = {name: annotation(cluster, name) for name in "ab"}
+    lose(cluster, kubelets, 2)
+    kubelets.order = lambda free: "GPU-n1-2" if "GPU-n1-2" in free else "GPU-n1-3"
+    kubelets.reconcile()
+    cluster.run()
+    found = kubelets.reservations()
+    assert {one.metadata.labels[RESERVATION]: one.metadata.annotations[RESERVED_DEVICE] for one in found} == {
+        "0": "GPU-n1-2", "1": "GPU-n1-3"}  # fmt: skip
+    assert given == {"a": "GPU-n1-3", "b": "GPU-n1-2"}
+    kubelets.order = max
+    cluster.add(whole("w", 2), part("c", "0.1"))
+    cluster.advance(301)
+    cluster.run()
+    cluster.assert_all_bound()
+    assert annotation(cluster, "c") in given.values()
+    cluster.delete_pod("a")
+    cluster.delete_pod("c")
+    cluster.run()
+    kubelets.reconcile()
+    assert [one.metadata.annotations[RESERVED_DEVICE] for one in kubelets.reservations()] == [given["b"]]
+    kubelets.check()
+
+
+def test_a_reservation_pod_is_replaced_only_when_it_has_terminated() -> None:
+    cluster, kubelets = world(3)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    kubelets.reconcile()
+    (held,) = kubelets.reservations()
+    finished(kubelets._delete(held, grace_seconds=1))
+    cluster.add(pod("other"))
+    cluster.run()
+    kubelets.reconcile()
+    assert [one.metadata.uid for one in kubelets.reservations()] == [held.metadata.uid]
+    cluster.finish_deletions()
+    cluster.run()
+    kubelets.reconcile()
+    (new,) = kubelets.reservations()
+    assert new.metadata.annotations[RESERVED_DEVICE] == annotation(cluster, "a")
+
+
+def test_on_a_cordoned_node_a_lost_reservation_pod_is_replaced_after_it_is_uncordoned() -> None:
+    cluster, kubelets = world(3)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    (node,) = cluster.memory.objects(Node)
+    cluster.add(replace(node, spec=replace(node.spec, unschedulable=True)))
+    lose(cluster, kubelets)
+    kubelets.reconcile()
+    assert not kubelets.reservations()
+    cluster.add(replace(cluster.find(Node, "n1", ""), spec=node.spec))
+    cluster.run()
+    kubelets.reconcile()
+    assert len(kubelets.reservations()) == 1
+
+
+def test_a_node_that_fails_does_not_keep_others_from_being_reconciled(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, kubelets = world(1, nodes=3)
+    cluster.add(*[part(name, "0.9") for name in "abc"])
+    cluster.run()
+    kubelets.reconcile()
+    delete = cluster.memory.delete
+
+    async def refused(obj: Any, **options: Any) -> None:
+        if isinstance(obj, Pod) and RESERVATION in obj.metadata.labels and obj.spec.node_name == failing:
+            raise Forbidden("no")
+        await delete(obj, **options)
+
+    monkeypatch.setattr(cluster.memory, "delete", refused)
+    for name in "abc":
+        cluster.delete_pod(name)
+    cluster.run()
+    for failing in ("n1", "n3"):
+        with pytest.raises(Forbidden):
+            kubelets.reconcile()
+        if failing == "n1":
+            assert [one.spec.node_name for one in kubelets.reservations()] == ["n1"]
+            cluster.add(part("d", "0.9", node_selector={"kubernetes.io/hostname": "n3"}))
+            cluster.run()
+            cluster.delete_pod("d")
+            cluster.run()
+    assert [one.spec.node_name for one in kubelets.reservations()] == ["n3"]
+    failing = ""
+    kubelets.reconcile()
+    assert not kubelets.reservations()
+
+
+def test_a_reservation_pod_that_ended_while_no_replica_led_is_deleted() -> None:
+    cluster, kubelets = world(2)
+    held = pod("fluence-gpu-x", namespace=SYSTEM, requests={NVIDIA: 1}, bound_to="n1",
+               labels={RESERVATION: "0", "app.kubernetes.io/managed-by": "fluence"})  # fmt: skip
+    cluster.memory.put(replace(held, status=replace(held.status, phase="Failed")))
+    other = pod("other", namespace=SYSTEM, labels={"app.kubernetes.io/managed-by": "fluence"}, bound_to="n1")
+    cluster.memory.put(replace(other, status=replace(other.status, phase="Failed")))
+    cluster.run()
+    kubelets.reconcile()
+    assert [one.metadata.name for one in cluster.memory.objects(Pod)] == ["other"]
+
+
+def test_the_end_of_a_reservation_pod_is_handled_again_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, kubelets = world(2)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    kubelets.reconcile()
+    (held,) = kubelets.reservations()
+    reservations = cluster.plugin("GpuSharing")._reservations
+    reservations._due = asyncio.Event()
+    cluster.memory.put(replace(held, status=replace(held.status, phase="Failed")))
+    cluster.run()
+
+    async def unavailable(*_: object, **__: object) -> Any:
+        raise Unavailable("500")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster.memory, "get", unavailable)
+        with pytest.raises(Unavailable):
+            kubelets.reconcile()
+    kubelets.reconcile()
+    assert held.metadata.uid not in {one.metadata.uid for one in kubelets.reservations()}
+    assert not reservations._disappeared
+
+
+def test_nothing_is_kept_about_nodes_without_shared_gpus() -> None:
+    cluster, kubelets = world(1, nodes=3)
+    cluster.add(*[part(name, "0.9") for name in "abc"])
+    cluster.run()
+    for name in "abc":
+        cluster.delete_pod(name)
+    cluster.run()
+    kubelets.reconcile()
+    cluster.add(pod("another"))
+    cluster.run()
+    reservations = cluster.plugin("GpuSharing")._reservations
+    kept = (reservations._locks, reservations._written, reservations._given, reservations._replaced)
+    assert not any(kept), kept
+
+
 def test_a_reservation_pod_with_the_device_of_other_sharers_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, kubelets = world(2)
     cluster.add(part("a", "0.9"))
@@ -503,6 +712,167 @@ def test_the_background_task_reports_replaces_and_retries_the_pods_that_waited()
     finished(serve())
     assert events == [("a", "GpuUnreserved")]
     assert [one.metadata.uid for one in kubelets.reservations()] != [held.metadata.uid]
+
+
+# ------------------------------------------------------------------ while other plugins prepare the bind
+
+
+class Slow:
+    """A plugin whose `prebind` for one pod takes long: meanwhile the reservation pods are lost."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.world: tuple[FakeCluster, Kubelets] | None = None
+
+    @hookimpl
+    async def prebind(self, binding: Binding) -> None:
+        if binding.task.name != self._name or self.world is None:
+            return
+        cluster, kubelets = self.world
+        for held in kubelets.reservations():
+            await kubelets.delete(held)
+        await cluster._deliver()
+
+
+@pytest.mark.parametrize(
+    ("second", "reason"),
+    [
+        (whole("x"), "node n1 has shared GPUs without reservation pods"),
+        (part("x", "0.1"), "the reservation pod of device GPU-n1-1 of node n1 is gone"),
+    ],
+)
+def test_a_reservation_pod_that_is_lost_during_another_prebind_stops_the_bind(second: Pod, reason: str) -> None:
+    slow = Slow("x")
+    cluster, kubelets = world(2)
+    cluster.use(slow)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    slow.world = cluster, kubelets
+    cluster.add(second)
+    cluster.run()
+    cluster.assert_pending("x", reason)
+    kubelets.check()
+
+
+# ------------------------------------------------------------------ several replicas
+
+
+def test_a_reservation_pod_that_another_replica_has_begun_to_use_is_not_deleted_again() -> None:
+    cluster, kubelets = world(2)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    (held,) = kubelets.reservations()
+    cluster.delete_pod("a")
+    cluster.run()
+    reservations = cluster.plugin("GpuSharing")._reservations
+    finished(cluster.memory.patch_metadata(held, annotations={LAST_SHARER: "successor"}))
+    with pytest.raises(ReservationError, match=f"another pod has begun to use reservation pod {held.key}"):
+        finished(reservations._make_way(cluster.memory, "n1"))
+    assert kubelets.reservations()
+
+
+def test_another_change_of_a_reservation_pod_does_not_stop_its_deletion() -> None:
+    cluster, kubelets = world(2)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    (held,) = kubelets.reservations()
+    cluster.delete_pod("a")
+    cluster.run()
+    finished(cluster.memory.patch_metadata(held, annotations={"other": "x"}))
+    finished(cluster.plugin("GpuSharing")._reservations._make_way(cluster.memory, "n1"))
+    assert not kubelets.reservations()
+
+
+def test_a_pass_retries_a_deletion_that_met_a_change() -> None:
+    cluster, kubelets = world(2)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    kubelets.reconcile()
+    (held,) = kubelets.reservations()
+    cluster.delete_pod("a")
+    cluster.run()
+    finished(cluster.memory.patch_metadata(held, annotations={"other": "x"}))
+    kubelets.reconcile()
+    kubelets.reconcile()
+    assert not kubelets.reservations()
+
+
+# ------------------------------------------------------------------ reports that fail
+
+
+def test_two_gpus_with_the_same_reported_device_are_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, kubelets = world(3)
+    give = kubelets.give
+
+    def same(pod: Pod, number: int) -> None:
+        give(pod, number)
+        kubelets.given[pod.metadata.uid] = ("GPU-n1-0",)
+
+    monkeypatch.setattr(kubelets, "give", same)
+    cluster.add(part("a", "0.5", 2))
+    cluster.run()
+    cluster.assert_pending("a", "node n1 reported device GPU-n1-0 for two reservation pods")
+
+
+def silent(cluster: FakeCluster, kubelets: Kubelets, name: str) -> None:
+    """Let no device plugin report the GPUs of a node."""
+    create = cluster.memory.create
+
+    async def quiet(obj: Any) -> Any:
+        kubelets.reports = obj.spec.node_name != name
+        return await create(obj)
+
+    cluster.memory.create = quiet  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("evaluation", ["naive", "board", "heap"])
+def test_a_node_without_reports_gets_no_sharers_for_a_while_so_that_another_node_gets_them(evaluation: str) -> None:
+    cluster, kubelets = world(1, nodes=2, evaluation=evaluation)
+    silent(cluster, kubelets, "n1")
+    notes: list[str] = []
+    cluster.run()
+    cluster.scheduler.binder._record_event = lambda pod, reason, note: notes.append(f"{pod.key} {reason} {note}")
+    cluster.add(part("a", "0.5"), part("b", "0.5"))
+    cluster.run()
+    kubelets.reconcile()
+    cluster.advance(20)
+    cluster.run()
+    assert cluster.node_of("a") == cluster.node_of("b") == "n2"
+    (note,) = notes
+    assert note.startswith(
+        "default/a GpuNotReserved node n1 gets no further pods that share GPUs for 60 s: GPU 0 of node n1 is not"
+    )
+    cluster.add(part("c", "0.9"), whole("w"))
+    cluster.run()
+    cluster.assert_bound("w")
+    cluster.delete_pod("w")
+    cluster.run()
+    cluster.assert_refused(
+        "c", "n1", by="GpuSharing", reason="node(s) failed to reserve shared GPUs within the last minute"
+    )
+    cluster.memory.create = kubelets.create  # type: ignore[method-assign]
+    kubelets.reports = True
+    cluster.advance(301)
+    cluster.run()
+    assert cluster.node_of("c") == "n1"
+    kubelets.check()
+
+
+def test_pods_that_a_closed_node_rejected_are_retried_when_it_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_reservations, "CLOSED_SECONDS", 0.2)
+    monkeypatch.setattr(gpu_reservations, "_CHECK_SECONDS", 0.05)
+    cluster, kubelets = world(1)
+    kubelets.reports = False
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+
+    async def serve() -> None:
+        retried = asyncio.Event()
+        runtime = Runtime(lambda *_: None, lambda: True, cluster.memory, lambda *_: retried.set())
+        async with cluster.plugin("GpuSharing").serve(runtime), asyncio.timeout(30):
+            await retried.wait()
+
+    finished(serve())
 
 
 # ------------------------------------------------------------------ elsewhere
