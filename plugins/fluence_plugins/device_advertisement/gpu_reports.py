@@ -26,7 +26,8 @@ from session_scheduler.sdk.http_client import Endpoint, HttpPool, request_head
 
 LIST: Final = "/v1.PodResourcesLister/List"
 PERIOD_SECONDS: Final = 1.0
-LONGEST_WAIT: Final = 30.0
+LONGEST_WAIT: Final = 4.0
+"""The scheduler waits 30 s for a report by default."""
 _LIST_SECONDS: Final = 5.0
 _PATCH_SECONDS: Final = 10.0
 _MOST_BYTES: Final = 16 << 20
@@ -134,13 +135,21 @@ class GpuReports:
             await asyncio.sleep(wait)
 
     async def report(self) -> None:
-        """Report the devices of the reservation pods that are not reported yet. Raises ReportError."""
+        """Report the devices of the reservation pods that are not reported yet. Raises the first ReportError."""
         devices = await self._devices()
         self._reported = {name: device for name, device in self._reported.items() if devices.get(name) == device}
+        problems = []
         for name in sorted(devices.keys() - self._reported.keys()):
-            if await self._server.annotate(name, {RESERVED_DEVICE: devices[name]}):
+            try:
+                exists = await self._server.annotate(name, {RESERVED_DEVICE: devices[name]})
+            except ReportError as error:
+                problems.append(error)
+                continue
+            if exists:
                 log.info("reservation pod %s has device %s", name, devices[name])
             self._reported[name] = devices[name]
+        if problems:
+            raise problems[0]
 
     async def _devices(self) -> dict[str, str]:
         """The device of each reservation pod that has one."""

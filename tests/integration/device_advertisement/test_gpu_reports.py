@@ -15,6 +15,7 @@ import pytest
 from fluence_plugins.device_advertisement import gpu_reports
 from fluence_plugins.device_advertisement import pod_resources_pb2 as api
 from fluence_plugins.device_advertisement.gpu_reports import ApiServer, GpuReports, ReportError
+from session_scheduler.builtin.gpu_reservations import ReservationArguments
 from session_scheduler.errors import InputError
 from session_scheduler.model.gpu_reservations import RESERVED_DEVICE
 from session_scheduler.sdk.http_client import Endpoint
@@ -77,10 +78,11 @@ class Server:
         self.reports: list[tuple[str, str]] = []
         self.gone: set[str] = set()
         self.problem: str | None = None
+        self.rejected: set[str] = set()
 
     async def annotate(self, name: str, annotations: Mapping[str, str]) -> bool:
-        if self.problem:
-            raise ReportError(self.problem)
+        if self.problem or name in self.rejected:
+            raise ReportError(self.problem or f"rejected: {name}")
         ((key, device),) = annotations.items()
         assert key == RESERVED_DEVICE
         self.reports.append((name, device))
@@ -113,6 +115,23 @@ async def test_a_pod_that_the_api_server_no_longer_has_is_not_reported_again(kub
     await reports.report()
     await reports.report()
     assert server.reports == [("fluence-gpu-a", "GPU-1")]
+
+
+async def test_a_rejected_report_does_not_delay_others(kubelet: PodResources) -> None:
+    server = Server()
+    server.rejected = {"fluence-gpu-a", "fluence-gpu-b"}
+    reports = GpuReports(kubelet.path, server)
+    kubelet.pods = {("kube-system", f"fluence-gpu-{name}"): [[f"GPU-{name}"]] for name in "abc"}
+    with pytest.raises(ReportError, match="rejected: fluence-gpu-a"):
+        await reports.report()
+    assert server.reports == [("fluence-gpu-c", "GPU-c")]
+    server.rejected = set()
+    await reports.report()
+    assert server.reports[1:] == [("fluence-gpu-a", "GPU-a"), ("fluence-gpu-b", "GPU-b")]
+
+
+def test_the_longest_pause_is_far_below_the_schedulers_time_out() -> None:
+    assert ReservationArguments().seconds / 4 > gpu_reports.LONGEST_WAIT
 
 
 async def test_it_retries_what_failed_and_shows_why(kubelet: PodResources, caplog: pytest.LogCaptureFixture) -> None:
