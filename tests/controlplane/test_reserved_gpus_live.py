@@ -19,6 +19,8 @@ import yaml
 from fluence_plugins.device_advertisement.gpu_reports import ApiServer, ReportError
 from session_scheduler.cluster.kube_bodies import object_body
 from session_scheduler.model.gpu_reservations import reservation_pod
+from session_scheduler.model.meta import ObjectMeta
+from session_scheduler.model.objects import Node
 
 from .awaiting import running, until
 from .conftest import new_control_plane
@@ -72,8 +74,10 @@ class World:
     def reservation(self, node: str = "n1") -> Manifest:
         """A reservation pod, as the scheduler writes it."""
         image, priority = "registry.k8s.io/pause:3.10", "system-node-critical"
+        uid = self.plane.request("GET", f"/api/v1/nodes/{node}")[1]["metadata"]["uid"]
+        owner = Node(metadata=ObjectMeta(name=node, uid=uid))
         pod = reservation_pod(
-            "fluence-gpu-test", "kube-system", node, 0, resource=NVIDIA, image=image, priority_class_name=priority
+            "fluence-gpu-test", "kube-system", owner, 0, resource=NVIDIA, image=image, priority_class_name=priority
         )
         body: Manifest = yaml.safe_load(object_body(pod))
         return body
@@ -240,6 +244,8 @@ WRONG: dict[str, tuple[tuple[str | int, ...], Any]] = {
     "its name": (("metadata", "name"), "other"),
     "a label": (("metadata", "labels", "app"), "x"),
     "an annotation": (("metadata", "annotations"), {"a": "b"}),
+    "an owner": (("metadata", "ownerReferences", 0, "kind"), "Pod"),
+    "another node's owner": (("metadata", "ownerReferences", 0, "name"), "n2"),
     "a finalizer": (("metadata", "finalizers"), ["example.com/f"]),
     "the node's network": (("spec", "hostNetwork"), True),
     "the node's processes": (("spec", "hostPID"), True),

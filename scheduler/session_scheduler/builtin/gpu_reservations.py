@@ -85,9 +85,6 @@ class _Node:
     """A node's reservation pods and pods that share GPUs, as of the last change."""
 
     name: str
-    resource: str
-    """The resource that its GPUs are."""
-    unschedulable: bool = False
     reservations: dict[str, Task] = field(default_factory=dict)
     """By name. Their pods are always current; only a pod that comes or goes changes the node."""
     sharers: tuple[Task, ...] = ()
@@ -101,6 +98,8 @@ class Reservations:
         self._resources = resources
         self._in_flight = in_flight
         self._nodes: dict[str, _Node] = {}
+        self._objects: dict[str, Node] = {}
+        """All nodes, as of their last change."""
         self._written: dict[str, dict[str, tuple[Pod, Pod | None]]] = {}
         """By node and name: reservation pods that this replica has created or read, each with its last watched state.
 
@@ -137,9 +136,12 @@ class Reservations:
         for task in before.reservations.values() if before is not None and self._due is not None else ():
             if task.name not in pods:
                 self._disappeared[task.uid] = task.pod
+        if change.node is not None:
+            self._objects[change.name] = change.node
+        else:
+            self._objects.pop(change.name, None)
         if pods or sharers:
-            cordoned = change.node is not None and change.node.spec.unschedulable
-            self._nodes[change.name] = _Node(change.name, self._resource(change.node), cordoned, pods, sharers)
+            self._nodes[change.name] = _Node(change.name, pods, sharers)
         else:
             self._nodes.pop(change.name, None)
             if not any(task.node == change.name for task in self._in_flight):
@@ -156,11 +158,10 @@ class Reservations:
         if not self._known(node):
             self._written.pop(node, None)
 
-    def _resource(self, node: Node | None) -> str:
-        offered = node.status.allocatable if node is not None else {}
+    def _resource(self, node: Node) -> str:
         for resource in self._resources:
             with suppress(QuantityError):
-                if parse_quantity(offered.get(resource, 0)) > 0:
+                if parse_quantity(node.status.allocatable.get(resource, 0)) > 0:
                     return resource
         return self._resources[0]
 
@@ -380,10 +381,12 @@ class Reservations:
         return await self._create(binding.cluster, binding.node, gpu)
 
     async def _create(self, cluster: Cluster, node: str, gpu: int) -> Pod:
-        arguments, seen = self._arguments, self._nodes.get(node)
+        arguments, known = self._arguments, self._objects.get(node)
+        if known is None:
+            raise ReservationError(f"node {node} was deleted")
         pod = reservation_pod(
-            f"{NAME_PREFIX}{uuid4().hex[:20]}", arguments.namespace, node, gpu,
-            resource=seen.resource if seen is not None else self._resources[0], image=arguments.image,
+            f"{NAME_PREFIX}{uuid4().hex[:20]}", arguments.namespace, known, gpu,
+            resource=self._resource(known), image=arguments.image,
             priority_class_name=arguments.priority_class_name,
         )  # fmt: skip
         try:
@@ -548,8 +551,8 @@ class Reservations:
 
     async def _replace(self, cluster: Cluster, node: str) -> None:
         """Create reservation pods for the lost ones, again and again until they get the devices that pods share."""
-        gpus, known, seen = self._lacking(node), self._known(node), self._nodes.get(node)
-        if not gpus or seen is None or seen.unschedulable:  # a drain must end
+        gpus, known, seen = self._lacking(node), self._known(node), self._objects.get(node)
+        if not gpus or seen is None or seen.spec.unschedulable:  # a drain must end
             return
         if not all(_is_live(pod) and reported_device(pod) for pod in known.values()):
             return

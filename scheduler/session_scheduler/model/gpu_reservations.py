@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from session_scheduler.model.gpu_shares import GPU_DEVICE
-from session_scheduler.model.meta import ObjectMeta
-from session_scheduler.model.objects import Container, Pod, PodSpec, ResourceRequirements, Toleration
+from session_scheduler.model.meta import ObjectMeta, OwnerReference
+from session_scheduler.model.objects import Container, Node, Pod, PodSpec, ResourceRequirements, Toleration
 
 __all__ = ["NAME_PREFIX", "RESERVED_DEVICE"]
 
@@ -24,6 +24,8 @@ RESERVED_DEVICE: Final = "fluence.flux-framework.org/reserved-device"
 """Annotation of a reservation pod: the ID of its device. Only the device plugin writes it."""
 MANAGED: Final = MappingProxyType({"app.kubernetes.io/managed-by": "fluence"})
 """A label of reservation pods, and of other objects that Fluence creates."""
+SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+"""Annotation of a reservation pod: it keeps no node from being removed. The pods that share its GPU may."""
 NAME_PREFIX: Final = "fluence-gpu-"
 """The names of reservation pods begin with it. The rest is random: a name is never used twice."""
 
@@ -55,9 +57,12 @@ class ReservationSpec(PodSpec, frozen=True):
 
 # more than five parameters: the fields of the pod
 def reservation_pod(
-    name: str, namespace: str, node: str, gpu: int, *, resource: str, image: str, priority_class_name: str
+    name: str, namespace: str, node: Node, gpu: int, *, resource: str, image: str, priority_class_name: str
 ) -> Pod:
-    """A new reservation pod. The policy `fluence-gpu-reservations` allows the scheduler to create this form only."""
+    """A new reservation pod. The policy `fluence-creates-reservations` allows the scheduler to create this form only.
+
+    It belongs to its node: `kubectl drain` refuses pods without a controller.
+    """
     requests: dict[str, Any] = {"cpu": "1m", "memory": "16Mi", resource: "1"}
     limits: dict[str, Any] = {"cpu": "100m", "memory": "32Mi", resource: "1"}
     container = ReservationContainer(
@@ -71,7 +76,7 @@ def reservation_pod(
         },
     )
     spec = ReservationSpec(
-        node_name=node,
+        node_name=node.metadata.name,
         containers=(container,),
         tolerations=(Toleration(operator="Exists"),),
         priority_class_name=priority_class_name,
@@ -84,8 +89,17 @@ def reservation_pod(
             "seccompProfile": {"type": "RuntimeDefault"},
         },
     )  # fmt: skip
-    labels = {**MANAGED, RESERVATION: str(gpu)}
-    return Pod(metadata=ObjectMeta(name=name, namespace=namespace, labels=labels), spec=spec)
+    owner = OwnerReference(
+        api_version="v1", kind="Node", name=node.metadata.name, uid=node.metadata.uid, controller=True
+    )
+    metadata = ObjectMeta(
+        name=name,
+        namespace=namespace,
+        labels={**MANAGED, RESERVATION: str(gpu)},
+        annotations={SAFE_TO_EVICT: "true"},
+        owner_references=(owner,),
+    )
+    return Pod(metadata=metadata, spec=spec)
 
 
 def reserved_gpu(pod: Pod, namespace: str) -> int | None:

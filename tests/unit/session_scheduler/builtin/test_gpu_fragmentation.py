@@ -21,7 +21,8 @@ from session_scheduler.builtin.gpu_usability import (
 )
 from session_scheduler.model.gpu_reservations import reservation_pod
 from session_scheduler.model.gpu_shares import GPU_COUNT, GPU_FRACTION, GPU_MEMORY, WHOLE
-from session_scheduler.model.objects import Pod
+from session_scheduler.model.meta import ObjectMeta
+from session_scheduler.model.objects import Node, Pod
 from session_scheduler.registry.registry import PluginArgumentsError
 from session_scheduler.testing.builders import gang, pod
 from session_scheduler.testing.evaluations import check_evaluations
@@ -165,7 +166,8 @@ def test_the_first_score_of_a_class_evaluates_a_limited_number_of_requests(
 
 def test_what_a_pod_requests_of_gpus() -> None:
     cluster = FakeCluster().use("GpuSharing", {"wholeGpus": "reserved"})
-    held = reservation_pod("held", "kube-system", "n1", 0, resource=NVIDIA, image="pause", priority_class_name="")
+    n1 = Node(metadata=ObjectMeta(name="n1"))
+    held = reservation_pod("held", "kube-system", n1, 0, resource=NVIDIA, image="pause", priority_class_name="")
     pair = pod("pair", annotations={GPU_FRACTION: "0.4", GPU_COUNT: "2"}, requests={"cpu": "2"})
     mib = pod("mib", annotations={GPU_MEMORY: "600"}, requests={"cpu": 0, "memory": 7})
     cluster.add(pair, mib, whole("three", 3), pod("web", requests={"cpu": 1}), held)

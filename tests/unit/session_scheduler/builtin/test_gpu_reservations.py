@@ -14,7 +14,7 @@ from session_scheduler.cluster.errors import Forbidden, Unavailable
 from session_scheduler.engine.explain import explain_pending
 from session_scheduler.framework.bindings import Binding, Runtime
 from session_scheduler.hookspecs import hookimpl
-from session_scheduler.model.gpu_reservations import RESERVATION, RESERVED_DEVICE
+from session_scheduler.model.gpu_reservations import RESERVATION, RESERVED_DEVICE, SAFE_TO_EVICT
 from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_DEVICE, GPU_FRACTION
 from session_scheduler.model.objects import EnvVar, EnvVarSource, FieldSelector, Node, Pod
 from session_scheduler.testing.builders import gang, pod
@@ -552,6 +552,30 @@ def test_a_reservation_pod_is_replaced_only_when_it_has_terminated() -> None:
     kubelets.reconcile()
     (new,) = kubelets.reservations()
     assert new.metadata.annotations[RESERVED_DEVICE] == annotation(cluster, "a")
+
+
+def test_a_reservation_pod_belongs_to_its_node_so_that_a_drain_may_evict_it() -> None:
+    cluster, kubelets = world(1)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    (held,), (node,) = kubelets.reservations(), cluster.memory.objects(Node)
+    (owner,) = held.metadata.owner_references
+    assert (owner.api_version, owner.kind, owner.name, owner.uid) == ("v1", "Node", "n1", node.metadata.uid)
+    assert owner.controller
+    assert node.metadata.uid
+    assert held.metadata.annotations[SAFE_TO_EVICT] == "true"
+
+
+def test_a_reservation_pod_requests_the_resource_that_its_node_offers(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster()
+    arguments = {"wholeGpus": "reserved", "resources": [NVIDIA, "amd.com/gpu"], "reservations": {"seconds": 1}}
+    cluster.use("GpuSharing", arguments)
+    cluster.nodes(1, cpu="64", offers={"amd.com/gpu": 1})
+    monkeypatch.setattr(cluster.memory, "simulated", False)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    (held,) = [one for one in cluster.memory.objects(Pod) if RESERVATION in one.metadata.labels]
+    assert held.spec.containers[0].resources.requests["amd.com/gpu"] == "1"
 
 
 def test_on_a_cordoned_node_a_lost_reservation_pod_is_replaced_after_it_is_uncordoned() -> None:
