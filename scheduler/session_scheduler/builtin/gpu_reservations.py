@@ -51,7 +51,11 @@ _LONGEST_PAUSE: Final = 1.0
 _REPLACE_SECONDS: Final = 60.0
 """The minimum time between two replacements on a node, unless each got a device that no pod shares."""
 CLOSED_SECONDS: Final = 60.0
-"""How long a node gets no further pods that share GPUs after one of its GPUs could not be reserved."""
+"""How long a node gets no further pods that share GPUs after one of its GPUs could not be reserved, the first time.
+
+It doubles with each failure until a GPU of the node is reserved.
+"""
+_MOST_DOUBLINGS: Final = 4
 _CHECK_SECONDS: Final = 10.0
 _AFTER_ERROR: Final = 2.0
 
@@ -124,6 +128,8 @@ class Reservations:
         """The time of the last session."""
         self._closed: dict[str, tuple[float, str]] = {}
         """Nodes that get no further pods that share GPUs: until when, and the reservation pod whose report helps."""
+        self._failures: dict[str, int] = {}
+        """How often each node was closed since one of its GPUs was reserved."""
         self._due: asyncio.Event | None = None
 
     # ------------------------------------------------------------------ the view of the cluster
@@ -140,6 +146,7 @@ class Reservations:
             self._objects[change.name] = change.node
         else:
             self._objects.pop(change.name, None)
+            self._failures.pop(change.name, None)
         if pods or sharers:
             self._nodes[change.name] = _Node(change.name, pods, sharers)
         else:
@@ -277,9 +284,12 @@ class Reservations:
     def _close(self, binding: Binding, error: NodeError, now: float) -> None:
         node = binding.node
         if node not in self._closed or self._closed[node][0] <= now:
-            note = f"node {node} gets no further pods that share GPUs for {CLOSED_SECONDS:g} s: {error}"
+            failures = self._failures.get(node, 0)
+            seconds = CLOSED_SECONDS * 2 ** min(failures, _MOST_DOUBLINGS)
+            self._failures[node] = failures + 1
+            note = f"node {node} gets no further pods that share GPUs for {seconds:g} s: {error}"
             binding.tell("GpuNotReserved", note)  # codespell:ignore tell
-            self._closed[node] = now + CLOSED_SECONDS, error.awaited
+            self._closed[node] = now + seconds, error.awaited
 
     # ------------------------------------------------------------------ before a pod is bound
 
@@ -330,6 +340,7 @@ class Reservations:
         except NodeError as error:
             self._close(binding, error, decided + (asyncio.get_running_loop().time() - started) // 1)
             raise
+        self._failures.pop(binding.node, None)
         self._given[binding.task.uid] = devices
         binding.checks.append(partial(self._lost, binding.node, devices.values()))
         return tuple(devices.values())
@@ -494,7 +505,7 @@ class Reservations:
             reported = {uid: task.node or "" for uid, task in unreserved.items()}
             now = asyncio.get_running_loop().time()
             closed = [(node, until) for node, (until, _) in self._closed.items()]
-            opens = {one: opens.get(one, now + CLOSED_SECONDS) for one in closed}
+            opens = {one: opens.get(one, now + one[1] - self._now) for one in closed}
             if any(time <= now for time in opens.values()):
                 runtime.change(plugin, lambda: None)
 

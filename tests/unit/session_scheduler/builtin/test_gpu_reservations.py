@@ -639,7 +639,7 @@ def test_a_reservation_pod_that_ended_while_no_replica_led_is_deleted() -> None:
 def test_the_end_of_a_reservation_pod_is_handled_again_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, kubelets = world(2)
     cluster.add(part("a", "0.5"))
-    cluster.run()
+    cluster.run(cycles=2)
     kubelets.reconcile()
     (held,) = kubelets.reservations()
     reservations = cluster.plugin("GpuSharing")._reservations
@@ -654,6 +654,7 @@ def test_the_end_of_a_reservation_pod_is_handled_again_after_an_error(monkeypatc
         patch.setattr(cluster.memory, "get", unavailable)
         with pytest.raises(Unavailable):
             kubelets.reconcile()
+    assert list(reservations._disappeared) == [held.metadata.uid]
     kubelets.reconcile()
     assert held.metadata.uid not in {one.metadata.uid for one in kubelets.reservations()}
     assert not reservations._disappeared
@@ -871,15 +872,24 @@ def test_a_node_without_reports_gets_no_sharers_for_a_while_so_that_another_node
     cluster.assert_bound("w")
     cluster.delete_pod("w")
     cluster.run()
-    cluster.assert_refused(
-        "c", "n1", by="GpuSharing", reason="node(s) failed to reserve shared GPUs within the last minute"
-    )
+    cluster.assert_refused("c", "n1", by="GpuSharing", reason="node(s) failed to reserve shared GPUs recently")
     cluster.memory.create = kubelets.create  # type: ignore[method-assign]
     kubelets.reports = True
     cluster.advance(301)
     cluster.run()
     assert cluster.node_of("c") == "n1"
     kubelets.check()
+
+
+def test_a_pod_that_is_retried_late_goes_to_another_node_in_the_end() -> None:
+    cluster, kubelets = world(2, nodes=2)
+    silent(cluster, kubelets, "n1")
+    cluster.add(part("a", "0.5"))
+    for _ in range(5):
+        cluster.run()
+        kubelets.reconcile()
+        cluster.advance(120)
+    assert cluster.node_of("a") == "n2"
 
 
 def test_pods_that_a_closed_node_rejected_are_retried_when_it_opens(monkeypatch: pytest.MonkeyPatch) -> None:
