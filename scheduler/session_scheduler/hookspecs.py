@@ -407,9 +407,10 @@ async def prebind(binding: Binding) -> None:
     """Do what must be done before a group's first bind, concurrently for all its tasks; add annotations to the binding.
 
     `binding.cluster` reads and writes. `binding.objects(kind)` contains the objects of a kind seen so far, to wait for
-    a change without a request. If you need more than 30 s, declare `prebind_seconds`. If the hook raises an exception
-    or exceeds its time limit, the group waits with that as the reason. The scheduler cancels the hook when the pod's
-    deletion begins or the pod no longer exists, and then binds nothing.
+    a change without a request. Other plugins' `prebind` may take minutes afterwards: add to `binding.checks` what must
+    still hold directly before the Binding. If you need more than 30 s, declare `prebind_seconds`. If the hook raises
+    an exception or exceeds its time limit, the group waits with that as the reason. The scheduler cancels the hook when
+    the pod's deletion begins or the pod no longer exists, and then binds nothing.
     """
 
 
