@@ -23,6 +23,7 @@ from session_scheduler.base.clock import Clock
 from session_scheduler.binding.binder import Binder
 from session_scheduler.engine.completion import BindCompletion
 from session_scheduler.engine.gang_starts import GangStarts
+from session_scheduler.engine.plugin_sync import PluginSync
 from session_scheduler.engine.preemption_executor import PreemptionExecutor
 from session_scheduler.framework.hooks import HookCall, HookCalls, PluginError
 from session_scheduler.framework.observer import Observer
@@ -54,6 +55,7 @@ class EventHandlers:
     completion: BindCompletion
     gang_starts: GangStarts
     preemption: PreemptionExecutor
+    plugin_sync: PluginSync
     _reported: dict[str, str] = field(default_factory=dict, init=False)
     """By uid: the reported problems of nodes and bound pods."""
 
@@ -93,6 +95,8 @@ class EventHandlers:
 
     def absorb(self, change: str, obj: KubeObject) -> None:
         """Update the cache alone, while another replica leads: requeue and report nothing."""
+        if isinstance(obj, Pod):
+            self.plugin_sync.changed(obj.metadata.uid)
         if change == "DELETED":
             self.cache.remove(obj)
         else:

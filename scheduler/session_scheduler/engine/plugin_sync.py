@@ -52,18 +52,26 @@ class PluginSync:
     """Those pods (uids) that a plugin could not recover."""
     _followed: bool = field(default=False, init=False)
     """Whether this replica has called `recover` while it stands by."""
+    _changed: set[str] = field(default_factory=set, init=False)
+    """The pods (uids) that changed since then."""
 
     # ------------------------------------------------------------------ standby and start
+
+    def changed(self, uid: str) -> None:
+        """A pod changed while another replica leads."""
+        self._changed.add(uid)
 
     async def follow(self) -> bool:
         """While another replica leads: synchronise the plugins with the cache. Returns whether it called `recover`.
 
-        It reports nothing; `start` does, and it repeats what failed here.
+        It reports nothing; `start` does, and it repeats what failed here. The cost depends on the changed pods, except
+        in the first call.
         """
         await self.release_changed()
         if self.sync_nodes():
             return False  # the next call retries plugins that fail
         new = self._unrecovered()
+        self._changed.clear()
         if not new and self._followed:
             return False
         try:
@@ -80,8 +88,9 @@ class PluginSync:
 
         With `lost`, also what pods hold that a plugin could not recover: `start` recovers them again.
         """
-        for uid, known in list(self._recovered.items()):
-            task = self.cache.tasks.get(uid)
+        self._changed.update(self._lost if lost else ())
+        for uid in sorted(self._changed & self._recovered.keys()):
+            known, task = self._recovered[uid], self.cache.tasks.get(uid)
             if task is None or _as_recovered(task)[1:] != known[1:] or (lost and uid in self._lost):
                 allocation = Allocation(uid, known.task.pod, known.node or "")
                 for error in await cancel(self._releasing(known.task), allocation):
@@ -101,10 +110,13 @@ class PluginSync:
         for task, plugin, why in self._recover_all(self._unrecovered()):
             self._report_lost(task, plugin, why)
         self._recovered.clear()
+        self._changed.clear()
 
     def _unrecovered(self) -> list[Task]:
         """The bound pods that are not recovered yet, in a fixed order."""
-        found = (task for task in self.cache.bound_tasks() if task.uid not in self._recovered)
+        tasks = self.cache.tasks
+        known = map(tasks.get, self._changed) if self._followed else tasks.values()
+        found = (task for task in known if task is not None and task.node and task.uid not in self._recovered)
         return sorted(found, key=lambda task: task.key)
 
     def _recover_all(self, tasks: Sequence[Task]) -> list[_Lost]:

@@ -146,8 +146,9 @@ class Scheduler:
             self.sessions, self.completion, requeuer.ingest_written, alone=config.partition is None,
         )  # fmt: skip
         self.event_handlers = EventHandlers(
-            self.cache, self.queue, requeuer, observer, self.binder, self.completion, gang_starts, preemption
-        )
+            self.cache, self.queue, requeuer, observer, self.binder, self.completion, gang_starts, preemption,
+            self.plugin_sync,
+        )  # fmt: skip
 
     def _new_cache(self, table: NodeTable) -> Cache:
         view, objects = ClusterView(), ObjectTables()
