@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from itertools import chain
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
@@ -104,8 +105,8 @@ class GpuSharing:
         """Whether any pod has requested a share yet: until then the plugin does nothing."""
         self._highest = -1
         """The highest index of an assigned GPU."""
-        self._to_read: dict[Task, None] = {}
-        """Pods on nodes whose GPUs must still be read."""
+        self._to_read: dict[str, list[Task]] = {}
+        """By changed node: its pods whose GPUs must still be read."""
         self._in_flight: dict[Task, None] = {}
         """Pods that this replica assigned GPUs to, until a watch event reports them as bound."""
         self._reservations = Reservations(arguments.reservations, self._resources, self._in_flight)
@@ -172,11 +173,12 @@ class GpuSharing:
     def on_nodes_changed(self, changes: Sequence[NodeChange]) -> None:
         """Note the pods that this replica did not place: the next session reads their GPUs."""
         for change in changes if self._active else ():
+            self._to_read.pop(change.name, None)  # a replica that stands by never reads them
             for task in change.tasks:
                 if GIVEN in task.counts:
                     self._highest = max(self._highest, *gpus_of(task.counts))
                 elif share_held(task.cls) is not None:
-                    self._to_read[task] = None
+                    self._to_read.setdefault(change.name, []).append(task)
             if self._reserved:
                 self._reservations.changed(change)
 
@@ -205,7 +207,7 @@ class GpuSharing:
         if not self._active:
             return
         to_read, self._to_read = self._to_read, {}
-        for task in to_read:
+        for task in chain.from_iterable(to_read.values()):
             if task.node is not None and GIVEN not in task.counts:
                 self._read(session, task)
         for task in list(self._in_flight):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from session_scheduler.framework.bindings import Holding
 from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_FRACTION, GPU_MEMORY, MOST_GPUS, GpuUse
+from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Pod
 from session_scheduler.offline.status import status_of
 from session_scheduler.testing.builders import gang, pod
@@ -430,6 +432,22 @@ def test_a_bound_pod_with_unknown_gpus_counts_on_every_gpu(text: str) -> None:
     cluster.assert_pending("a", "Insufficient shared GPU")
     assert sorted(str(one) for one in given(cluster, "b", "c")) == ["0", "1"]
     cluster.assert_pending("w", "node(s) had GPUs shared by other pods")
+
+
+def test_a_standby_keeps_no_pods_that_have_ended_to_read_their_gpus() -> None:
+    cluster = gpus(2).add(part("same", "0.5", gpu="0", bound_to="n1"))
+    cluster.start()
+    gc.collect()
+    before = sum(isinstance(one, Task) for one in gc.get_objects())
+    for number in range(20):
+        for change in ("ADDED", "DELETED"):
+            cluster.scheduler.event_handlers.absorb(change, part(f"p{number}", "0.1", gpu="1", bound_to="n1"))
+            cluster.scheduler.plugin_sync.sync_nodes()
+    gc.collect()
+    assert sum(isinstance(one, Task) for one in gc.get_objects()) == before
+    cluster.add(part("new", "0.5")).run()
+    assert given(cluster, "new") == ["0"]
+    assert used(cluster, "n1") == {(0, False): 1000}
 
 
 def test_bound_pods_with_unknown_gpus_are_reported() -> None:
