@@ -53,7 +53,7 @@ class Evaluator:
         self.mode = mode
         self.naive = mode == "naive"
         self._evaluations: dict[TaskClass, Evaluation] = {}
-        self._beside: dict[tuple[TaskClass, Key], Evaluation] = {}
+        self._beside: dict[TaskClass, dict[Key, Evaluation]] = {}
         self._boards: dict[tuple[Any, ...], Board] = {}
         """The least recently used ones first."""
         self._last: tuple[tuple[Any, ...], Board] | None = None
@@ -83,9 +83,10 @@ class Evaluator:
         evaluation = self.evaluation(task.cls)
         if yields is None:
             return evaluation
-        found = self._beside.get((task.cls, yields))
+        of_class = self._beside.setdefault(task.cls, {})
+        found = of_class.get(yields)
         if found is None:
-            found = self._beside[task.cls, yields] = self._nominated_pods.beside(evaluation, yields)
+            found = of_class[yields] = self._nominated_pods.beside(evaluation, yields)
         return found
 
     def board(self, task: Task, subset: BoolColumn | None = None) -> Board:
@@ -127,6 +128,7 @@ class Evaluator:
         if board.is_done and key in self._boards:
             self._drop((key,))
             self._evaluations.pop(board.evaluation.cls, None)
+            self._beside.pop(board.evaluation.cls, None)
 
     def _limit_memory(self) -> None:
         """While boards and filter results use too much memory, drop the quarter of the boards that were not used for

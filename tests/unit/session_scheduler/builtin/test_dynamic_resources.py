@@ -23,6 +23,7 @@ from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.framework.bindings import Runtime
 from session_scheduler.framework.board import Board
+from session_scheduler.framework.evaluation import Evaluation
 from session_scheduler.model.devices import (
     CONSUMERS_LIMIT,
     FINALIZER,
@@ -113,28 +114,54 @@ def test_each_pod_gets_devices_of_its_own_written_before_it_is_bound() -> None:
     cluster.assert_pending(waits, "0/2 nodes are available: 2 cannot allocate all claims.")
 
 
-class CountsBoards:
-    """Counts the boards that a session keeps."""
+def in_memory(kind: type) -> int:
+    """The number of objects of a type."""
+    return sum(isinstance(one, kind) for one in gc.get_objects())
 
-    name = "counts-boards"
+
+class Counts:
+    """Counts the objects of a type that a session keeps."""
+
+    name = "counts"
     kept = 0
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
 
     @hookimpl
     def on_session_close(self) -> None:
-        self.kept = sum(isinstance(one, Board) for one in gc.get_objects())
+        self.kept = in_memory(self.kind)
 
 
 def test_a_placed_pod_with_its_own_claim_leaves_no_board_in_its_session() -> None:
     """Each such pod has a class of its own, and a board has columns over all nodes."""
     gc.collect()
-    counts = CountsBoards()
+    counts = Counts(Board)
     devices = tuple(f"d{n}" for n in range(30))
     cluster = world(*(claim(f"c{n}") for n in range(30)), *(user(f"p{n}", f"c{n}") for n in range(30)), devices=devices)
     cluster.start(counts)
-    before = sum(isinstance(one, Board) for one in gc.get_objects())
+    before = in_memory(Board)
     cluster.run()
     assert set(cluster.placements().values()) == {"n1"}
     assert counts.kept - before <= 2
+
+
+def test_a_placed_pod_with_its_own_claim_leaves_no_evaluation_beside_nominated_pods() -> None:
+    counts = Counts(Evaluation)
+    devices = tuple(f"d{n}" for n in range(30))
+    cluster = world(*(claim(f"c{n}") for n in range(30)), devices=devices)
+    only = {"only": "n3"}
+    cluster.node("n3", cpu="1", labels=only).add(pod("low", cpu="1", priority=1, bound_to="n3"))
+    cluster.add(pod("high", cpu="1", priority=10, node_selector=only))
+    cluster.start(counts)
+    cluster.run()
+    assert cluster.scheduler.cache.nominations.node_by_uid
+    cluster.add(user(f"p{n}", f"c{n}", priority=1) for n in range(30))
+    gc.collect()
+    before = in_memory(Evaluation)
+    cluster.run()
+    assert sum(node == "n1" for node in cluster.placements().values()) == 30
+    assert counts.kept - before <= 4
 
 
 def test_pods_share_a_claim_and_follow_it() -> None:
