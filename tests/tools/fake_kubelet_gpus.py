@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from unittest import mock
 
+from session_scheduler.builtin import gpu_reservations
 from session_scheduler.cluster.port import Kube
 from session_scheduler.model.gpu_reservations import RESERVATION, RESERVED_DEVICE
 from session_scheduler.model.gpu_shares import GPU, GPU_DEVICE, GPU_FRACTION
@@ -82,9 +84,10 @@ class Kubelets:
         """All reservation pods."""
         return [one for one in self.memory.objects(Pod) if RESERVATION in one.metadata.labels]
 
-    def reconcile(self) -> None:
-        """Run the background task of the plugin once."""
-        finished(self.cluster.plugin("GpuSharing")._reservations.reconcile(self.memory))
+    def reconcile(self, *, unused_seconds: float = 0.0) -> None:
+        """Run the background task of the plugin once. By default it deletes unneeded reservation pods without delay."""
+        with mock.patch.object(gpu_reservations, "UNUSED_SECONDS", unused_seconds):
+            finished(self.cluster.plugin("GpuSharing")._reservations.reconcile(self.memory))
 
     def check(self) -> None:
         """Assert that no device is given whole and in part, and that none is overcommitted."""

@@ -5,13 +5,16 @@ plugin of its node reports which one it got. `prebind` of the first pod on a GPU
 A background task deletes it after the last pod on the GPU.
 
 Names of reservation pods are random, so a report can never be about an earlier pod. Before a pod uses an existing
-reservation pod, `prebind` writes to it; a deletion requires the resourceVersion that the decision read. So no
-replica deletes a reservation pod that another one has just begun to use.
+reservation pod, `prebind` writes to it; a deletion requires the resourceVersion that the decision read. The background
+task deletes only pods whose resourceVersion has not changed for `UNUSED_SECONDS`. A replica that no longer leads, and
+does not know it, has stopped writing by then. So no replica deletes a reservation pod that another one has just
+created, or has just begun to use.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -56,6 +59,10 @@ CLOSED_SECONDS: Final = 60.0
 It doubles with each failure until a GPU of the node is reserved.
 """
 _MOST_DOUBLINGS: Final = 4
+UNUSED_SECONDS: Final = 15.0
+"""How long no pod needs a reservation pod before the background task deletes it: longer than `renewSeconds` by default,
+for which a replica may write after the last renewal of its lease.
+"""
 _CHECK_SECONDS: Final = 10.0
 _AFTER_ERROR: Final = 2.0
 
@@ -92,6 +99,8 @@ class _Node:
     reservations: dict[str, Task] = field(default_factory=dict)
     """By name. Their pods are always current; only a pod that comes or goes changes the node."""
     sharers: tuple[Task, ...] = ()
+    reports: tuple[str | None, ...] = ()
+    """The devices of the reservation pods as of the last pass of the background task."""
 
 
 class Reservations:
@@ -120,6 +129,8 @@ class Reservations:
         """By uid: reservation pods that are gone or have ended since this replica leads."""
         self._to_reconcile: dict[str, None] = {}
         """Nodes that have changed since they were reconciled."""
+        self._unneeded: dict[str, dict[tuple[str, str], float]] = {}
+        """By node: since when no pod needs a reservation pod, by its name and resourceVersion."""
         self._listed = False
         """Whether the reservation pods that ended while this replica did not lead are deleted."""
         self._replaced: dict[str, tuple[float, tuple[str, ...]]] = {}
@@ -131,6 +142,7 @@ class Reservations:
         self._failures: dict[str, int] = {}
         """How often each node was closed since one of its GPUs was reserved."""
         self._due: asyncio.Event | None = None
+        self._time = time.monotonic
 
     # ------------------------------------------------------------------ the view of the cluster
 
@@ -162,6 +174,7 @@ class Reservations:
         """Free what is known about a node without pods that use shared GPUs."""
         self._locks.pop(node, None)
         self._replaced.pop(node, None)
+        self._unneeded.pop(node, None)
         if not self._known(node):
             self._written.pop(node, None)
 
@@ -238,6 +251,22 @@ class Reservations:
         keep = [pod.metadata.name for gpu, pod in self._preferred(node).items() if not needed.isdisjoint((gpu, EVERY))]
         return [pod for name, pod in known.items() if name not in keep]
 
+    def _unused(self, node: str) -> list[Pod]:
+        """The surplus of a node that no pod has needed, and no client has written to, for UNUSED_SECONDS."""
+        now, before, surplus = self._time(), self._unneeded.pop(node, {}), self._surplus(node)
+        since = {version: before.get(version, now) for version in map(_version, surplus)}
+        if since:
+            self._unneeded[node] = since
+        return [pod for pod in surplus if not _is_live(pod) or now - since[_version(pod)] >= UNUSED_SECONDS]
+
+    def _see_reports(self) -> None:
+        """Note the nodes with a report that has changed since the last call: it does not change the node."""
+        for name, node in self._nodes.items():
+            reports = tuple(reported_device(task.pod) for task in node.reservations.values())
+            if reports != node.reports:
+                node.reports = reports
+                self._changed[name] = self._to_reconcile[name] = None
+
     def bound(self, node: str) -> None:
         """A pod in flight is bound to the node."""
         self._changed[node] = None
@@ -275,11 +304,17 @@ class Reservations:
         self._now = now
         in_flight = {task.uid for task in self._in_flight} if self._given else ()
         self._given = {uid: devices for uid, devices in self._given.items() if uid in in_flight}
-        self._closed = {
-            node: (until, name) for node, (until, name) in self._closed.items()
-            if until > now and ((pod := self._known(node).get(name)) is None or reported_device(pod) is None)
-        }  # fmt: skip
+        self._reopen()
         return list(self._closed)
+
+    def _reopen(self) -> None:
+        """Open the closed nodes whose time is over, or whose report has arrived."""
+        self._closed = {node: (until, awaited) for node, (until, awaited) in self._closed.items()
+                        if until > self._now and not self._is_reported(node, awaited)}  # fmt: skip
+
+    def _is_reported(self, node: str, name: str) -> bool:
+        pod = self._known(node).get(name)
+        return pod is not None and reported_device(pod) is not None
 
     def _close(self, binding: Binding, error: NodeError, now: float) -> None:
         node = binding.node
@@ -334,11 +369,11 @@ class Reservations:
         if binding.cluster.simulated:
             self._simulated.add(binding.task.uid)
             return ()
-        decided, started = self._now, asyncio.get_running_loop().time()
+        decided, started = self._now, self._time()
         try:
             devices = await self._reserve(binding, gpus)
         except NodeError as error:
-            self._close(binding, error, decided + (asyncio.get_running_loop().time() - started) // 1)
+            self._close(binding, error, decided + (self._time() - started) // 1)
             raise
         self._failures.pop(binding.node, None)
         self._given[binding.task.uid] = devices
@@ -458,7 +493,7 @@ class Reservations:
         return True
 
     async def _end(self, cluster: Cluster, pod: Pod) -> None:
-        """Delete a reservation pod that has ended; it holds nothing."""
+        """Delete a reservation pod that has ended. It holds nothing and does not start again, whatever its version."""
         if pod.terminal:
             with suppress(NotFound, Conflict):
                 await cluster.delete(pod, grace_seconds=0)
@@ -482,13 +517,16 @@ class Reservations:
         """When each closed node opens, in the time of this loop. Then the scheduler retries the rejected pods."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LONGEST_PAUSE if reported else _CHECK_SECONDS):
+                async with asyncio.timeout(_LONGEST_PAUSE if reported or self._closed else _CHECK_SECONDS):
                     await due.wait()
             due.clear()
             if not runtime.elected or runtime.cluster is None:
                 self._listed = False
                 continue
             self._to_reconcile.update(dict.fromkeys(reported.values()))
+            self._see_reports()
+            if any(self._is_reported(node, awaited) for node, (_, awaited) in self._closed.items()):
+                runtime.change(plugin, self._reopen)
             names = list(self._to_reconcile)
             try:
                 await self.reconcile(runtime.cluster)
@@ -503,7 +541,7 @@ class Reservations:
             if reported.keys() - unreserved.keys():
                 runtime.change(plugin, lambda: None)  # retries the pods that waited for this
             reported = {uid: task.node or "" for uid, task in unreserved.items()}
-            now = asyncio.get_running_loop().time()
+            now = self._time()
             closed = [(node, until) for node, (until, _) in self._closed.items()]
             opens = {one: opens.get(one, now + one[1] - self._now) for one in closed}
             if any(time <= now for time in opens.values()):
@@ -550,12 +588,11 @@ class Reservations:
                     fresh = await self._read(cluster, pod)
                     if fresh is not None:
                         await self._end(cluster, fresh)
-            for pod in self._surplus(node):
-                if not await self._delete(cluster, pod) and pod.metadata.name in self._known(node):
-                    self._to_reconcile[node] = None  # it has changed: decide again
+            for pod in self._unused(node):
+                await self._delete(cluster, pod)
             await self._replace(cluster, node)
-            if self._lacking(node):
-                self._to_reconcile[node] = None  # a report does not change the node
+            if self._lacking(node) or self._unneeded.get(node):
+                self._to_reconcile[node] = None  # neither a report nor time changes the node
         except (ClusterError, ReservationError):
             self._to_reconcile[node] = None
             raise
@@ -567,7 +604,7 @@ class Reservations:
             return
         if not all(_is_live(pod) and reported_device(pod) for pod in known.values()):
             return
-        now = asyncio.get_running_loop().time()
+        now = self._time()
         last, names = self._replaced.get(node, (-_REPLACE_SECONDS, ()))
         if now - last < _REPLACE_SECONDS and not (names and known.keys() >= set(names)):
             return
@@ -601,6 +638,10 @@ def _gpus(task: Task) -> tuple[int, ...]:
 
 def _is_live(pod: Pod) -> bool:
     return not pod.terminal and pod.metadata.deletion_timestamp is None
+
+
+def _version(pod: Pod) -> tuple[str, str]:
+    return pod.metadata.name, pod.metadata.resource_version
 
 
 def _last_sharer(pod: Pod) -> str | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from session_scheduler.builtin import gpu_reservations
-from session_scheduler.builtin.gpu_reservations import LAST_SHARER, ReservationError
+from session_scheduler.builtin.gpu_reservations import LAST_SHARER, UNUSED_SECONDS, ReservationError
 from session_scheduler.cluster.errors import Forbidden, Unavailable
 from session_scheduler.engine.explain import explain_pending
 from session_scheduler.framework.bindings import Binding, Runtime
@@ -739,6 +740,28 @@ def test_the_background_task_reports_replaces_and_retries_the_pods_that_waited()
     assert [one.metadata.uid for one in kubelets.reservations()] != [held.metadata.uid]
 
 
+def test_a_report_that_changes_on_a_healthy_node_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_reservations, "_CHECK_SECONDS", 0.05)
+    cluster, kubelets = world(3)
+    cluster.add(part("a", "0.5"))
+    cluster.run(cycles=2)
+    (held,) = kubelets.reservations()
+    reported = asyncio.Event()
+
+    async def serve() -> None:
+        runtime = Runtime(lambda *_: None, lambda: True, cluster.memory, tell=lambda *_: reported.set())
+        async with cluster.plugin("GpuSharing").serve(runtime), asyncio.timeout(30):
+            await asyncio.sleep(0.2)
+            await cluster.memory.patch_metadata(held, annotations={RESERVED_DEVICE: "GPU-n1-0"})
+            await cluster._deliver()
+            await reported.wait()
+
+    finished(serve())
+    cluster.add(whole("w"))
+    cluster.run()
+    cluster.assert_refused("w", "n1", by="GpuSharing", reason="node(s) had shared GPUs without reservation pods")
+
+
 # ------------------------------------------------------------------ while other plugins prepare the bind
 
 
@@ -806,6 +829,40 @@ def test_another_change_of_a_reservation_pod_does_not_stop_its_deletion() -> Non
     finished(cluster.memory.patch_metadata(held, annotations={"other": "x"}))
     finished(cluster.plugin("GpuSharing")._reservations._make_way(cluster.memory, "n1"))
     assert not kubelets.reservations()
+
+
+@pytest.mark.parametrize("other", ["an earlier reservation pod", "a new one"])
+def test_an_unneeded_reservation_pod_that_another_replica_writes_to_is_not_deleted_for_a_while(other: str) -> None:
+    """This replica does not know that it leads no longer: it sees what its successor writes, and not for which pod."""
+    cluster, kubelets = world(2)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    (held,) = kubelets.reservations()
+    cluster.delete_pod("a")
+    cluster.run()
+    reservations = cluster.plugin("GpuSharing")._reservations
+    now = 100.0
+    reservations._time = lambda: now
+
+    def after(seconds: float) -> list[str]:
+        nonlocal now
+        now += seconds
+        kubelets.reconcile(unused_seconds=UNUSED_SECONDS)
+        cluster.run()
+        return sorted(one.metadata.name for one in kubelets.reservations())
+
+    assert after(0) == after(14) == [held.metadata.name]
+    if other == "a new one":
+        fresh = replace(held.metadata, name="fluence-gpu-0", uid="", resource_version="", creation_timestamp=None)
+        finished(cluster.memory.create(replace(held, metadata=fresh)))
+        cluster.run()
+        assert after(2) == after(14) == ["fluence-gpu-0"]
+    else:
+        finished(cluster.memory.patch_metadata(held, annotations={LAST_SHARER: "successor"}))
+        cluster.run()
+        assert after(2) == after(14) == [held.metadata.name]
+    assert after(2) == []
+    assert not reservations._unneeded
 
 
 def test_a_pass_retries_a_deletion_that_met_a_change() -> None:
@@ -905,6 +962,33 @@ def test_pods_that_a_closed_node_rejected_are_retried_when_it_opens(monkeypatch:
         runtime = Runtime(lambda *_: None, lambda: True, cluster.memory, lambda *_: retried.set())
         async with cluster.plugin("GpuSharing").serve(runtime), asyncio.timeout(30):
             await retried.wait()
+
+    finished(serve())
+
+
+def test_pods_that_a_closed_node_rejected_are_retried_when_the_report_arrives() -> None:
+    cluster, kubelets = world(1)
+    kubelets.reports = False
+    cluster.add(part("a", "0.5"))
+    cluster.run(cycles=2)
+    (held,) = kubelets.reservations()
+    reservations = cluster.plugin("GpuSharing")._reservations
+
+    async def serve() -> None:
+        retried = asyncio.Event()
+
+        def change(_: str, work: Callable[[], None]) -> None:
+            work()
+            retried.set()
+
+        runtime = Runtime(lambda *_: None, lambda: True, cluster.memory, change)
+        async with cluster.plugin("GpuSharing").serve(runtime), asyncio.timeout(30):
+            await asyncio.sleep(0.2)
+            assert reservations._closed
+            await cluster.memory.patch_metadata(held, annotations={RESERVED_DEVICE: "GPU-n1-0"})
+            await cluster._deliver()
+            await retried.wait()
+        assert not reservations._closed
 
     finished(serve())
 
