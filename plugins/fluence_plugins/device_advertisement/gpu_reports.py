@@ -10,7 +10,6 @@ import asyncio
 import json
 import logging
 import os
-import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -22,7 +21,9 @@ import grpc.aio
 from fluence_plugins.device_advertisement import pod_resources_pb2 as api
 from session_scheduler.errors import InputError
 from session_scheduler.model.gpu_reservations import NAME_PREFIX, RESERVED_DEVICE
+from session_scheduler.sdk.addresses import host_and_port
 from session_scheduler.sdk.http_client import Endpoint, HttpPool, request_head
+from session_scheduler.sdk.service_account import api_server_of_pod, api_server_tls, read_token
 
 LIST: Final = "/v1.PodResourcesLister/List"
 PERIOD_SECONDS: Final = 1.0
@@ -32,7 +33,6 @@ _LIST_SECONDS: Final = 5.0
 _PATCH_SECONDS: Final = 10.0
 _MOST_BYTES: Final = 16 << 20
 _LONGEST_ANSWER: Final = 1 << 20
-_LONGEST_TOKEN: Final = 64 << 10
 _CHANNEL: Final = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_receive_message_length", _MOST_BYTES),
@@ -62,18 +62,16 @@ class ApiServer:
 
     def __init__(self, account: Path, environment: Mapping[str, str] = os.environ) -> None:
         """`account` is the directory with namespace, token and ca.crt. Raises InputError."""
-        host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "443")
-        if not host or not port.isdecimal():
-            raise InputError("--report-gpus: KUBERNETES_SERVICE_HOST is not set: run it in a pod of the cluster")
-        try:
-            self.namespace = (account / "namespace").read_text().strip()
-            tls = ssl.create_default_context(cafile=account / "ca.crt")
-            tls.verify_flags &= ~ssl.VERIFY_X509_STRICT  # many clusters' CAs have no key identifier
-        except OSError as error:
-            raise InputError(f"--report-gpus: {account}: {error.strerror or error}: mount the service account's token"
-                             ) from error  # fmt: skip
         self._token = account / "token"
-        self._endpoint = Endpoint(host, int(port), tls)
+        try:
+            host, port = api_server_of_pod(environment)
+            self.namespace = (account / "namespace").read_text().strip()
+            read_token(self._token)
+            tls = api_server_tls(cafile=str(account / "ca.crt"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"--report-gpus: cannot use the service account in {account}: {error}: run it in a pod "
+                             "that mounts its token") from error  # fmt: skip
+        self._endpoint = Endpoint(host, port, tls)
         self._pool = HttpPool(1, connect_seconds=_PATCH_SECONDS)
 
     async def annotate(self, name: str, annotations: Mapping[str, str]) -> bool:
@@ -90,11 +88,10 @@ class ApiServer:
         return status != 404
 
     async def _send(self, path: str, body: bytes) -> tuple[int, str]:
-        with self._token.open("rb") as file:  # the kubelet renews it
-            token = file.read(_LONGEST_TOKEN).decode().strip()
+        token = read_token(self._token)  # the kubelet replaces it
         headers = {"Authorization": f"Bearer {token}", "Content-Type": _PATCH, "Accept": _METADATA_ONLY}
-        host = f"[{self._endpoint.host}]" if ":" in self._endpoint.host else self._endpoint.host
-        head = request_head("PATCH", path, f"{host}:{self._endpoint.port}", headers, len(body))
+        host = host_and_port(self._endpoint.host, self._endpoint.port)
+        head = request_head("PATCH", path, host, headers, len(body))
         connection = await self._pool.acquire(self._endpoint)
         try:
             answer = await connection.exchange(head + body, _LONGEST_ANSWER)

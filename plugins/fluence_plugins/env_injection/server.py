@@ -14,6 +14,7 @@ from aiohttp import web
 
 from fluence_plugins.env_injection.logs import SILENT, log
 from fluence_plugins.env_injection.reviews import Reviews
+from session_scheduler.sdk.addresses import host_and_port
 
 GREETING_SECONDS: Final = 5.0
 """The limit for a TLS handshake, and then for the first request's headers."""
@@ -103,8 +104,7 @@ class TlsServer:
         await self._runner.setup()
         self._socket.listen(_QUEUE)
         self._own(asyncio.ensure_future(self._accept()))
-        host, port = self._socket.getsockname()[:2]
-        log.info("serving admission on https://%s:%s", f"[{host}]" if ":" in host else host, port)
+        log.info("serving admission on https://%s", host_and_port(*self._socket.getsockname()[:2]))
 
     async def stop(self) -> None:
         """Stop accepting, let requests in flight finish for a moment, and close everything. Idempotent."""

@@ -17,6 +17,7 @@ from typing import Final
 
 from aiohappyeyeballs import AddrInfoType, addr_to_addr_infos, start_connection
 
+from session_scheduler.base.addresses import host_and_port
 from session_scheduler.base.http_connection import Endpoint, HttpConnection, NotConnectedError
 
 _PROBES: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
@@ -113,7 +114,7 @@ class HttpPool:
             raise
 
     async def _make(self, endpoint: Endpoint) -> HttpConnection:
-        where = f"{endpoint.host}:{endpoint.port}"
+        where = host_and_port(endpoint.host, endpoint.port)
         began = self._loop.time()
         try:
             async with asyncio.timeout(self._connect_seconds):

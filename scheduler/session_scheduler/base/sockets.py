@@ -10,6 +10,7 @@ import os
 import socket
 from contextlib import suppress
 
+from session_scheduler.base.addresses import host_and_port
 from session_scheduler.errors import InputError
 
 
@@ -22,7 +23,7 @@ def bound(host: str, port: int, fields: tuple[str, str] = ("--host", "--port"), 
     try:
         return _first(host, port, queue)
     except (OSError, UnicodeError, OverflowError) as error:  # UnicodeError: an invalid host name
-        raise InputError(_why_not(f"{host}:{port}", fields, error)) from error
+        raise InputError(_why_not(host_and_port(host, port), fields, error)) from error
 
 
 def _first(host: str, port: int, queue: int) -> socket.socket:

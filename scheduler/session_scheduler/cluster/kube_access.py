@@ -24,7 +24,9 @@ import msgspec
 import structlog
 import yaml
 
+from session_scheduler.base.addresses import host_and_port
 from session_scheduler.base.extras import require
+from session_scheduler.base.service_account import IN_CLUSTER, api_server_of_pod, api_server_tls, read_token
 from session_scheduler.cluster.errors import Forbidden, one_line
 from session_scheduler.config.yaml_text import read_value
 from session_scheduler.errors import InputError
@@ -32,8 +34,6 @@ from session_scheduler.errors import InputError
 _log = structlog.get_logger(__name__)
 _DEFAULT_FILE = Path("~/.kube/config")
 _PLUGIN_PATIENCE = 60.0
-_IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
-_IN_CLUSTER_PORT = "KUBERNETES_SERVICE_PORT"
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _NAMESPACE = "default"
 _TOKEN_SECONDS = 60.0
@@ -68,7 +68,7 @@ async def load_access(kubeconfig: str | None, context: str | None) -> Access:
     files = kubeconfig or os.environ.get("KUBECONFIG") or _default_file()
     if files is not None:
         return await _from_files(files, context)
-    if _IN_CLUSTER in os.environ:
+    if IN_CLUSTER in os.environ:
         return await _from_pod()
     raise InputError(f"no cluster is configured: pass --kubeconfig, set KUBECONFIG, or create {_DEFAULT_FILE}")
 
@@ -240,27 +240,19 @@ def _check_files(files: str) -> None:
 
 
 async def _from_pod() -> Access:
-    """Source: rest.InClusterConfig of client-go."""
     token = _TokenFile(_ACCOUNT / "token")
     try:
-        server = _server_of_pod()
+        server = f"https://{host_and_port(*api_server_of_pod())}"
         token.read()
-        tls = _context(cafile=str(_ACCOUNT / "ca.crt"))
+        tls = api_server_tls(cafile=str(_ACCOUNT / "ca.crt"))
     except (OSError, ValueError) as error:
         raise InputError(f"cannot use the pod's service account: {one_line(str(error))}: mount its token "
                          "(automountServiceAccountToken), or pass --kubeconfig") from None  # fmt: skip
     return Access(server=server, tls=tls, authorization=token.header, renew=_from_pod)
 
 
-def _server_of_pod() -> str:
-    host, port = os.environ.get(_IN_CLUSTER, ""), os.environ.get(_IN_CLUSTER_PORT, "")
-    if not host or not port:
-        raise ValueError(f"{_IN_CLUSTER} and {_IN_CLUSTER_PORT} do not both have a value")
-    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-
-
 class _TokenFile:
-    """A token in a file. The kubelet replaces a pod's token long before it expires."""
+    """A token in a file, which is read again each minute."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -269,10 +261,7 @@ class _TokenFile:
 
     def read(self) -> None:
         """Read the token. Raises OSError or ValueError."""
-        token = self._file.read_text().strip()
-        if not token:
-            raise ValueError(f"{self._file} is empty")
-        self._header, self._read_at = f"Bearer {token}", time.monotonic()
+        self._header, self._read_at = f"Bearer {read_token(self._file)}", time.monotonic()
 
     async def header(self) -> str:
         """Return the Authorization header's value, from the file at most a minute ago, as long as it can be read."""
@@ -317,17 +306,10 @@ def _checked_url(server: object) -> str:
     return server.rstrip("/")
 
 
-def _context(cadata: str | None = None, cafile: str | None = None) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=cafile, cadata=cadata)
-    # Python 3.13 and later set this flag. It rejects CAs without a key identifier, which many clusters have.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return context
-
-
 def _tls(server: str, cadata: str | None = None, cafile: str | None = None, *, verifies: bool) -> ssl.SSLContext:
     """Return the TLS context. It loads the system's CAs only if it verifies the server, because loading is slow."""
     trusts = verifies and server.startswith("https://")
-    context = _context(cadata, cafile) if trusts else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context = api_server_tls(cadata=cadata, cafile=cafile) if trusts else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if not verifies:  # insecure-skip-tls-verify
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -240,7 +241,16 @@ async def test_wrong_answers_are_errors_with_the_reason(
 
 
 async def test_it_needs_an_account_of_a_pod(folder: Path) -> None:
-    with pytest.raises(InputError, match="KUBERNETES_SERVICE_HOST is not set: run it in a pod of the cluster"):
-        ApiServer(folder, {})
-    with pytest.raises(InputError, match=r"No such file or directory: mount the service account's token"):
-        ApiServer(folder, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+    begins, ends = (
+        f"--report-gpus: cannot use the service account in {folder}: ",
+        ": run it in a pod that mounts its token",
+    )
+    missing = f"[Errno 2] No such file or directory: '{folder / 'namespace'}'"
+    environment = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    for given, problem in (
+        ({}, "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT do not both have a value"),
+        ({**environment, "KUBERNETES_SERVICE_PORT": "x"}, "KUBERNETES_SERVICE_PORT: expected a port, got 'x'"),
+        (environment, missing),
+    ):
+        with pytest.raises(InputError, match=f"^{re.escape(begins + problem + ends)}$"):
+            ApiServer(folder, given)

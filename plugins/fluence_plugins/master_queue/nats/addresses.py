@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from session_scheduler.sdk.addresses import host_and_port
+
 PORTS: Final = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
 """The default ports, by scheme."""
 LONGEST: Final = 2048
@@ -30,7 +32,7 @@ class Server:
     @property
     def place(self) -> str:
         """Host and port."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return host_and_port(self.host, self.port)
 
     @property
     def url(self) -> str:
