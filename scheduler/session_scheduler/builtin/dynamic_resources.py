@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 
 from session_scheduler.builtin.devices.changes import Change, changes, free_devices, matching_labels
-from session_scheduler.builtin.devices.claims import pod_claims, ready, unknown_class, unusable
+from session_scheduler.builtin.devices.claims import claim_names, pod_claims, ready, unknown_class, unusable
 from session_scheduler.builtin.devices.errors import AllocationError
 from session_scheduler.builtin.devices.evaluation import NONE_LEFT, DeviceEvaluator, rank_of
 from session_scheduler.builtin.devices.extended import ExtendedResources, requests_for
@@ -115,6 +115,8 @@ class DynamicResources:
         self._writer = Writer(self._holdings, self._binding_timeout)
         self._repairs = Repairs()
         self._opened = _Opened()
+        self._active = False
+        """Whether a pod has had claims for devices."""
 
     @hookimpl
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
@@ -167,6 +169,7 @@ class DynamicResources:
             refusal = unusable(claim, found, cls.pod) if found is not None else unknown_class(claim, classes)
             if refusal is not None:
                 return refusal
+        self._active = True
         self._evaluator.start(session)
         state = self._opened.states[cls] = _State(claims, extended)
         ranked = any(request.first_available for claim in claims for request in claim.spec.devices.requests)
@@ -368,6 +371,19 @@ class DynamicResources:
     def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None]:
         """Deallocate the noted claims concurrently with the sessions."""
         return self._repairs.serve(runtime)
+
+    @hookimpl
+    def report(self, pod: Pod) -> Mapping[str, Any] | None:
+        """The devices of the pod's claims, as DRIVER/POOL/DEVICE; None for all pods until one has claims."""
+        if not self._active:
+            return None
+        names = claim_names(pod) if pod.spec.node_name else ()
+        keys = () if isinstance(names, Refusal) else [f"{pod.metadata.namespace}/{named.name}" for named in names]
+        found = [self._holdings.of_key(key) for key in keys]
+        if pod.metadata.uid in self._special and pod.spec.node_name:
+            found.append(self._special[pod.metadata.uid].allocation)
+        results = (result for one in found if one is not None for result in one.devices.results)
+        return {"devices": [f"{result.driver}/{result.pool}/{result.device}" for result in results]}
 
 
 def _claim_helps(cls: TaskClass, event: ClusterEvent) -> bool:

@@ -92,9 +92,11 @@ def tables(
 def _simulated(result: _Thing, width: int) -> Iterable[RenderableType]:
     groups, preempted, moved = result.get("groups", ()), result.get("preempted", ()), result.get("moved", ())
     yield from _section(("GROUP", "MIN", "SCHEDULED"), _rows(groups, "minCount", "scheduled"), width)
-    keys = ("group", "node", "backend", "reason")
-    pods = _pod_rows(result["pods"], keys, one_row=lambda pod: pod["reason"] is not None)
-    yield from _section(("POD", "GROUP", "NODE", "BACKEND", "REASON"), pods, width)
+    shown = [{**pod, "devices": ", ".join(pod.get("devices") or ()) or None} for pod in result["pods"]]
+    devices = ("devices",) if any(pod["devices"] for pod in shown) else ()
+    keys = ("group", "node", "backend", *devices, "reason")
+    pods = _pod_rows(shown, keys, one_row=lambda pod: pod["reason"] is not None)
+    yield from _section(("POD", *map(str.upper, keys)), pods, width)
     yield from _section(("PREEMPTED", "NODE"), _rows(preempted, "node"), width)
     yield from _section(("MOVED", "FROM", "TO"), _rows(moved, "node", "to"), width)
     left_out = _pod_rows(result.get("leftOut", ()), ("reason",), one_row=lambda _: True)

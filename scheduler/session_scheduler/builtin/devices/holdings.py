@@ -120,6 +120,11 @@ class Holdings:
         """The allocations decided for a pod's claims."""
         return [self._held[claim] for claim in self._of_pod.get(uid, ()) if claim in self._held]
 
+    def of_key(self, key: str) -> Allocation | None:
+        """The allocation decided for the claim with this key, else the watched one."""
+        claim = self._seen.get(key)
+        return (self.of(claim) or claim.status.allocation) if claim is not None else None
+
     def hold(self, pod: str, claim: ResourceClaim, allocation: Allocation) -> None:
         """Hold an allocation for a pod. A pod that shares the claim joins the allocation held for the others."""
         uid = claim.metadata.uid

@@ -491,6 +491,25 @@ def test_devices_for_extended_resources_are_free_after_the_claim_is_deleted() ->
         cluster.delete(ResourceClaim, made_for_it.metadata.name)
 
 
+def test_a_report_names_the_devices_of_a_pods_claims() -> None:
+    cluster = FakeCluster()
+    cluster.nodes(1)
+    cluster.add(pod("plain"))
+    cluster.run()
+    assert cluster.plugin("DynamicResources").report(cluster.find(Pod, "plain")) is None, "no pod has claims"
+    cluster.add(device_class(extendedResourceName="example.com/gpu"), slice_of("n1", *"abcd"))
+    earlier = allocated_to(claim("earlier"), "n1", "d")
+    cluster.add(claim("c"), claim("wide", 9), earlier, user("first", "c"), user("later", "c"), user("waits", "wide"),
+                user("has", "earlier"), pod("extended", requests={"example.com/gpu": 2}))  # fmt: skip
+    cluster.run(cycles=2)
+    shown = {name: cluster.plugin("DynamicResources").report(cluster.find(Pod, name))["devices"]
+             for name in ("plain", "first", "later", "has", "extended", "waits")}  # fmt: skip
+    (own,) = shown["first"]
+    rest = sorted({f"{DRIVER}/n1/{device}" for device in "abc"} - {own})
+    assert shown == {"plain": [], "first": [own], "later": [own], "has": [f"{DRIVER}/n1/d"], "extended": rest,
+                     "waits": []}  # fmt: skip
+
+
 def test_extended_resources_become_devices_on_nodes_that_do_not_offer_them() -> None:
     cluster = FakeCluster()
     cluster.nodes(1)
