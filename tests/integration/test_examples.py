@@ -142,6 +142,20 @@ def test_the_pods_of_the_gpu_example_share_one_nodes_gpus_and_leave_the_others_w
     assert all(one["fits"] for one in late["nodes"].values()), "expected it to fit alone"
 
 
+def test_the_gang_of_the_partitions_example_gets_a_whole_gpu_a_partition_and_two_shares_of_different_gpus() -> None:
+    answer = fluence("simulate", EXAMPLES / "15-gpu-partitions", "-o", "json")
+    pods = placed(answer)
+    assert answer.returncode == 1
+    devices = {name: [one.rpartition("/")[2] for one in pod["devices"]] for name, pod in pods.items()}
+    (whole,), (part,), (share,) = devices["model"], devices["embedding"], devices["speech-0"]
+    assert devices["speech-1"] == [share]
+    assert {whole, part.partition("-mig-")[0], share.removesuffix("-shared")} == {"gpu-0", "gpu-1", "gpu-2"}
+    (other,) = devices["notebook"]
+    assert other != part
+    assert other.partition("-mig-")[0] == part.partition("-mig-")[0]
+    assert devices["speech-2"] == devices["training"] == []
+
+
 def test_leader_and_workers_start_together_and_a_leader_never_alone() -> None:
     folder = EXAMPLES / "05-leader-and-workers"
     answer = fluence("simulate", folder, "-o", "json")
