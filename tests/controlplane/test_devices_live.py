@@ -10,8 +10,10 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
+import yaml
+
 from .invariants import Manifest, condition
-from .scenarios_world import Scenario
+from .scenarios_world import EXAMPLES, Scenario
 
 _API = "resource.k8s.io/v1"
 
@@ -251,3 +253,46 @@ def test_the_pods_of_a_group_share_its_claim_as_those_of_kube_scheduler_do(scena
         devices |= set(_devices(_status(scenario, claim)))
     assert found == {name: {"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": name} for name in found}
     assert len(devices) == 2
+
+
+def _publish_partitions(scenario: Scenario, node: str) -> None:
+    """Publish the GPUs of the example on a node, with this driver and classes of its own."""
+    text = (EXAMPLES / "15-gpu-partitions/cluster.yaml").read_text().replace("gpu.example.com", _driver(scenario))
+    for manifest in yaml.safe_load(text)["items"]:
+        if manifest["kind"] == "ResourceSlice":
+            manifest["spec"] |= {"nodeName": node, "pool": {**manifest["spec"]["pool"], "name": node}}
+        if manifest["kind"] != "Node":
+            manifest["metadata"]["name"] = f"{scenario.namespace}-{manifest['metadata']['name']}"
+            scenario.plane.create(manifest)
+
+
+def test_a_gang_gets_whole_gpus_partitions_and_shares_and_kube_scheduler_what_is_left(scenario: Scenario) -> None:
+    node = scenario.add_node(cpu=8, devices=0)
+    _publish_partitions(scenario, node)
+
+    def claim(name: str, use: str, **more: Any) -> list[Manifest]:
+        return _claim(scenario, name, deviceClassName=f"{scenario.namespace}-{use}", **more)
+
+    scenario.run()
+    memory = {"requests": {"memory": "30Gi"}}
+    claims = [claim("gang-0", "gpu"), claim("gang-1", "mig"),
+              *(claim(f"gang-{number}", "shared-gpu", capacity=memory) for number in (2, 3))]  # fmt: skip
+    scenario.create_group("gang", 4)
+    for number, entries in enumerate(claims):
+        scenario.create_pod(f"gang-{number}", group="gang", resourceClaims=entries)
+    scenario.wait_whole("gang", 4)
+    results = [_status(scenario, f"gang-{number}")["allocation"]["devices"]["results"][0] for number in range(4)]
+    whole, part, *shares = (result["device"] for result in results)
+    assert len(set(shares)) == 1
+    assert {whole, part.partition("-mig-")[0], shares[0].removesuffix("-shared")} == {"gpu-0", "gpu-1", "gpu-2"}
+    assert [result.get("consumedCapacity") for result in results] == [None, None, *[{"memory": "30Gi"}] * 2]
+    assert len({result.get("shareID") for result in results}) == 3
+    theirs = {"partition": claim("partition", "mig"), "share": claim("share", "shared-gpu", capacity=memory),
+              "whole": claim("whole", "gpu")}  # fmt: skip
+    for name, entries in theirs.items():
+        scenario.create_pod(name, schedulerName="default-scheduler", resourceClaims=entries)
+    scenario.wait_bound("partition")
+    ((_, other),) = _devices(_status(scenario, "partition"))
+    assert (other != part, other.partition("-mig-")[0]) == (True, part.partition("-mig-")[0])
+    for name in ("share", "whole"):
+        scenario.wait_refused(name, "cannot allocate all claims")
