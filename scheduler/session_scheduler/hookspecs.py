@@ -199,11 +199,15 @@ def facts() -> object:
 
 
 @hookspec
-def offered() -> Mapping[str, int] | None:
-    """The cluster's total of some resources in whole units, where it differs from the sum that nodes advertise.
+def offered(
+    requested: Collection[str], nodes: NodeView, objects: Callable[[type[Any]], Mapping[str, Any]]
+) -> Mapping[str, int] | None:
+    """The cluster's total of some resources, where it differs from the sum that nodes advertise.
 
-    Called before each session if there are queues. Their fair shares are then computed from these totals. Answer from
-    memory, without delay.
+    Called before each session if there are queues. Their fair shares are then computed from these totals, which are in
+    the units of queues: parts of GPUs in thousandths, others in whole units. Only the `requested` resources matter:
+    pods of queues have or request them. `objects` returns the cluster's objects of a kind by key. Answer from memory,
+    without delay.
     """
 
 

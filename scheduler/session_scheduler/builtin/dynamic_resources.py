@@ -7,7 +7,7 @@ evaluated once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
@@ -19,9 +19,10 @@ from session_scheduler.builtin.devices.changes import Change, changes, free_devi
 from session_scheduler.builtin.devices.claims import claim_names, pod_claims, ready, unknown_class, unusable
 from session_scheduler.builtin.devices.errors import AllocationError
 from session_scheduler.builtin.devices.evaluation import NONE_LEFT, DeviceEvaluator, rank_of
-from session_scheduler.builtin.devices.extended import ExtendedResources, requests_for
+from session_scheduler.builtin.devices.extended import ExtendedResources, classes_of_resources, requests_for
 from session_scheduler.builtin.devices.holdings import Holdings
 from session_scheduler.builtin.devices.repairs import Repairs
+from session_scheduler.builtin.devices.totals import DeviceTotals
 from session_scheduler.builtin.devices.writing import Special, Writer
 from session_scheduler.config.settings import PluginArguments
 from session_scheduler.errors import AttemptError
@@ -32,6 +33,7 @@ from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Gate, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
+from session_scheduler.model.device_amounts import device_class_of
 from session_scheduler.model.devices import (
     EXTENDED_CLAIM,
     Allocation,
@@ -115,6 +117,7 @@ class DynamicResources:
         self._writer = Writer(self._holdings, self._binding_timeout)
         self._repairs = Repairs()
         self._opened = _Opened()
+        self._totals = DeviceTotals()
         self._active = False
         """Whether a pod has had claims for devices."""
 
@@ -138,6 +141,22 @@ class DynamicResources:
         """Gate the pod until all of its claims exist and belong to it, as kube-scheduler's PreEnqueue does."""
         found = pod_claims(pod, objects(ResourceClaim)) if pod.spec.resource_claims else None
         return found if isinstance(found, Gate) else None
+
+    @hookimpl
+    def offered(
+        self, requested: Collection[str], nodes: NodeView, objects: Callable[[type[Any]], Mapping[str, Any]]
+    ) -> dict[str, int]:
+        """The devices of each requested class, and of each extended resource in addition to what nodes advertise."""
+        classes: Mapping[str, DeviceClass] = objects(DeviceClass)
+        if not classes:
+            return {}
+        by_amount = {name: classes.get(device_class_of(name) or "") for name in requested}
+        of_extended = classes_of_resources(classes, requested)
+        wanted = {one.metadata.name: one for one in (*by_amount.values(), *of_extended.values()) if one is not None}
+        total = self._totals.of(wanted.values(), objects(ResourceSlice))
+        found = {name: total[one.metadata.name] for name, one in by_amount.items() if one is not None}
+        return found | {name: total[one.metadata.name] + int(nodes.allocatable(name).sum())
+                        for name, one in of_extended.items()}  # fmt: skip
 
     # ------------------------------------------------------------------ evaluation
 

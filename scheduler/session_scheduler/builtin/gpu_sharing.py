@@ -8,7 +8,7 @@ annotation; after a restart the plugin reads them back from there.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from itertools import chain
@@ -421,6 +421,15 @@ class GpuSharing:
         return GpuColumns(nodes, self._resources, self._highest, reserved=self._reserved, closed=self._closed)
 
     # ------------------------------------------------------------------ reports
+
+    @hookimpl
+    def offered(self, requested: Collection[str], nodes: NodeView) -> dict[str, int]:
+        """All GPUs and their memory, if pods of queues request parts: queues share them, used whole or in parts."""
+        if not {GPU_FRACTION, GPU_MEMORY} & set(requested):
+            return {}
+        columns = self._columns(nodes)
+        memory = int((columns.gpus * columns.memory).sum())
+        return {GPU_FRACTION: int(columns.gpus.sum()) * WHOLE, GPU_MEMORY: memory * 2**20}
 
     @hookimpl
     def report(self, pod: Pod) -> Mapping[str, Any] | None:

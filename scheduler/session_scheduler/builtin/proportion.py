@@ -10,17 +10,19 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from operator import attrgetter
 from typing import Any
 
-from session_scheduler.builtin.reclaiming import Reclaiming, amounts_of, required_tasks
+from session_scheduler.builtin.reclaiming import Reclaiming, needs_of, required_tasks
 from session_scheduler.config.settings import PluginArguments
 from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.device_amounts import claim_amounts
+from session_scheduler.model.devices import ResourceClaim
 from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
 from session_scheduler.model.groups import PREEMPTIBILITY_LABEL, SYSTEM_CRITICAL, Group, Task
 from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.queue_shares import QueueShares
-from session_scheduler.model.queues import IN_THOUSANDTHS, PODS, QUEUE_LABEL, Amounts, shown_amount
+from session_scheduler.model.queues import IN_THOUSANDTHS, QUEUE_LABEL, Amounts, add_each, shown_amount
 from session_scheduler.state.queue_use import NominatedKind, QueueUse
 
 _OF_PODS = ("allocated", "pending")
@@ -65,7 +67,7 @@ class Proportion:
             shares = self._shares = use.shares(session.table)
             order = QueueOrder(session, shares)
             session.add_queue_order(order.key, changed=order.changed)
-            session.add_queue_allocated(lambda queue: use.counts(queue).held)
+            session.add_queue_allocated(lambda queue: use.counts(queue).allocated)
             session.add_queue_deserved(lambda queue: use.tree.specs[queue].deserved if use.tree.usable(queue) else None)
             session.add_queue_fair_share(shares.fair.get)
             reclaiming = Reclaiming(session, shares, larger_victims=self._arguments.larger_victims)
@@ -95,21 +97,18 @@ class Proportion:
         session = self._session
         nominated = session.nominated.kinds_yielded_to(tasks) if session is not None and session.nominations else {}
         for bound in bounds if nominated else ():
-            bound.add_nominated(nominated, use)
-        more: Amounts = {}
-        return [self._exceeded(task, bounds, more) for task in tasks]
+            bound.add_nominated(nominated)
+        return [self._exceeded(task, bounds) for task in tasks]
 
-    def _exceeded(self, task: Task, bounds: Sequence[_Bound], more: Amounts) -> str | None:
-        """The reason if a task exceeds a bound in addition to `more`; else adds the task's requests to `more`."""
-        needs = _needs(task.cls)
+    def _exceeded(self, task: Task, bounds: Sequence[_Bound]) -> str | None:
+        """The reason if a task exceeds a bound; else adds what it needs to each bound."""
         for bound in bounds:
-            for resource, most in bound.most.items():
-                need, allocated = needs.get(resource, 0), bound.allocated.get(resource, 0) + more.get(resource, 0)
-                if need and allocated + need > most:
-                    self._note((task,), bound.queue, bound.freed)
-                    return bound.reason(resource, allocated, need)
-        for resource, need in needs.items():
-            more[resource] = more.get(resource, 0) + need
+            why = bound.exceeded_by(task.cls)
+            if why is not None:
+                self._note((task,), bound.queue, bound.freed)
+                return why
+        for bound in bounds:
+            bound.add(task.cls)
         return None
 
     def _note(self, tasks: Iterable[Task], queue: str, freed: int) -> None:
@@ -131,7 +130,7 @@ class Proportion:
 
         specs = use.tree.specs
         families: tuple[tuple[str, str, Callable[[str], Mapping[str, int]]], ...] = (
-            ("allocated", "Resources allocated to the queue's pods", lambda name: use.counts(name).held),
+            ("allocated", "Resources allocated to the queue's pods", lambda name: use.counts(name).allocated),
             ("pending", "Requests of the queue's pending pods", lambda name: use.counts(name).pending),
             ("deserved", "Deserved resources of the queue", lambda name: specs[name].deserved),
             ("limit", "Resource limit of the queue", lambda name: specs[name].limit),
@@ -157,7 +156,14 @@ class Proportion:
             ClusterEventWithHint(Pod, ActionType.UPDATE_POD_SCALE_DOWN),
             ClusterEventWithHint(PodGroup, ActionType.UPDATE | ActionType.DELETE, _changes_queue),
             ClusterEventWithHint(Queue, ActionType.ALL, _changes_spec),
+            ClusterEventWithHint(ResourceClaim, ActionType.UPDATE | ActionType.DELETE, self._claim_frees),
         ]
+
+    def _claim_frees(self, cls: TaskClass, event: ClusterEvent) -> bool:
+        """Whether a claim counts with less than before, such as with one of several alternatives."""
+        before, after = (claim_amounts(one) if one is not None else {} for one in (event.old, event.new))
+        less = any(amount > after.get(name, 0) for name, amount in before.items())
+        return less and self._frees(cls, event)
 
     def _frees(self, cls: TaskClass, _: ClusterEvent) -> bool:
         use, refused = self._use, self._refused.get(cls)
@@ -223,7 +229,7 @@ class QueueOrder:
         if group is None:
             self._keys.pop(queue, None)
             return before is not None
-        known[queue] = amounts_of(required_tasks(group, attrgetter("key")))
+        known[queue] = needs_of(self._session.queues, required_tasks(group, attrgetter("key")))
         return before != known[queue]
 
 
@@ -248,54 +254,70 @@ _BY_NOMINATIONS = -2
 class _Bound:
     """The limit or deserved amounts of one queue on the path to the root."""
 
-    def __init__(
-        self,
-        queue: str,
-        name: str,
-        most: Mapping[str, int],
-        allocated: Mapping[str, int],
-        freed: int,
-        *,
-        non_preemptible: bool = False,
-    ) -> None:
-        """`name`: "limit" or "deserved". `non_preemptible`: only non-preemptible pods count."""
+    def __init__(self, use: QueueUse, queue: str, *, non_preemptible: bool = False) -> None:
+        """`non_preemptible`: the deserved amounts, and only non-preemptible pods count; else the limit."""
+        spec, counts = use.tree.specs[queue], use.counts(queue)
         self.queue = queue
-        self.name = name
-        self.most = most
-        self.allocated = allocated
-        self.freed = freed
-        self.non_preemptible = non_preemptible
+        self.most = spec.deserved if non_preemptible else spec.limit
+        self.freed = counts.freed
+        self._use = use
+        self._non_preemptible = non_preemptible
+        self._counts_in = "kept" if non_preemptible else "allocated"
+        self._allocated: Mapping[str, int] = getattr(counts, self._counts_in)
+        self._more: Amounts = {}
+        """What nominated and other tasks need in addition to the allocated amounts."""
+        self._claims: set[str] = set()
+        """The claims in `_more`."""
 
-    def add_nominated(self, nominated: Mapping[str, Mapping[NominatedKind, int]], use: QueueUse) -> None:
+    def add_nominated(self, nominated: Mapping[str, Mapping[NominatedKind, int]]) -> None:
         """Count the tasks, by queue and kind, that are nominated in this queue and those below it."""
-        allocated = dict(self.allocated)
         for queue, kinds in nominated.items():
-            for (_, kept, cls), count in kinds.items() if self.queue in use.tree.path(queue) else ():
-                for name, amount in _needs(cls).items() if kept or not self.non_preemptible else ():
-                    allocated[name] = allocated.get(name, 0) + count * amount
-        self.allocated, self.freed = allocated, _BY_NOMINATIONS
+            for (_, kept, cls), count in kinds.items() if self.queue in self._use.tree.path(queue) else ():
+                if kept or not self._non_preemptible:
+                    self.add(cls, count)
+        self.freed = _BY_NOMINATIONS
 
-    def reason(self, resource: str, allocated: int, need: int) -> str:
-        """The message with the queue, the resource, the bound, and the allocated and requested amounts."""
-        texts = [shown_amount(resource, amount) for amount in (self.most[resource], allocated, need)]
-        what = f"deserved {resource} for non-preemptible pods" if self.non_preemptible else f"limit of {resource}"
-        amounts = f"{self.name} {texts[0]}, allocated {texts[1]}, requested {texts[2]}"
-        return f"queue {self.queue!r} has reached its {what}: {amounts}"
+    def add(self, cls: TaskClass, count: int = 1) -> None:
+        """Count so many more tasks of a class."""
+        add_each(self._more, self._needs(cls), count)
+        self._claims.update(cls.claims)
 
+    def _needs(self, cls: TaskClass) -> Mapping[str, int]:
+        """What a task of this class adds. A claim that pods of the queue already use adds nothing."""
+        counted = self._use.claims
+        new = [claim for claim in cls.claims
+               if claim not in self._claims and not counted.counts_in(claim, self.queue, self._counts_in)]  # fmt: skip
+        if not new:
+            return cls.queue_amounts
+        needs = dict(cls.queue_amounts)
+        for claim in new:
+            add_each(needs, counted.amounts(claim))
+        return needs
 
-def _needs(cls: TaskClass) -> Amounts:
-    """The amounts that a task of this class counts with: its requests, GPU shares, and one pod."""
-    return {**cls.requests, **cls.gpu_amounts, PODS: 1}
+    def exceeded_by(self, cls: TaskClass) -> str | None:
+        """The reason if one more task of the class exceeds the bound: queue, resource, and amounts."""
+        needs = self._needs(cls)
+        for resource, most in self.most.items():
+            need, allocated = needs.get(resource, 0), self._allocated.get(resource, 0) + self._more.get(resource, 0)
+            if need and allocated + need > most:
+                bound = "deserved" if self._non_preemptible else "limit"
+                texts = [shown_amount(resource, amount) for amount in (most, allocated, need)]
+                what = (
+                    f"deserved {resource} for non-preemptible pods" if bound == "deserved" else f"limit of {resource}"
+                )
+                amounts = f"{bound} {texts[0]}, allocated {texts[1]}, requested {texts[2]}"
+                return f"queue {self.queue!r} has reached its {what}: {amounts}"
+        return None
 
 
 def _bounds(use: QueueUse, group: Group) -> Iterator[_Bound]:
     """The bounds that apply to the group in its queue and those above it."""
     for name in use.tree.path(group.queue):
-        spec, counts = use.tree.specs[name], use.counts(name)
+        spec = use.tree.specs[name]
         if spec.limit:
-            yield _Bound(name, "limit", spec.limit, counts.held, counts.freed)
+            yield _Bound(use, name)
         if spec.deserved and not group.preemptible:
-            yield _Bound(name, "deserved", spec.deserved, counts.held_kept, counts.freed, non_preemptible=True)
+            yield _Bound(use, name, non_preemptible=True)
 
 
 def _changes_queue(_: TaskClass, event: ClusterEvent) -> bool:

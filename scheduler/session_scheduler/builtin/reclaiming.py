@@ -6,22 +6,25 @@ do. So all decisions together, including earlier ones whose victims are still te
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from session_scheduler.framework.callbacks import Scenario
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.victims import keeps_minimum, units_among
+from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.queue_shares import Change, QueueShares
-from session_scheduler.model.queues import PODS, Amounts
+from session_scheduler.model.queues import PODS, Amounts, add_each
 from session_scheduler.model.reclaim_rules import BELOW_FAIR_SHARE, BELOW_SHARE, ELSEWHERE, Reclaim, UnitAmounts
+from session_scheduler.state.queue_use import QueueUse
 
-_Usage = tuple[tuple[int, int], ...]
-"""A task's amounts by number of the resource."""
-_Kind = tuple[str, _Usage]
+_Kind = tuple[str, Hashable]
 """The queue and the amounts of a running task."""
+_ANY: Final = 2**62
+"""The most that victims on a node can free of a resource that no node advertises."""
 
 
 class _Case:
@@ -116,7 +119,7 @@ class Reclaiming:
             why = "pods outside of the queues are not reclaimed"
         if why is not None:
             return why
-        needs = amounts_of(scenario.nominated)
+        needs = needs_of(session.queues, scenario.nominated)
         key = (tuple((queue, tuple(amounts.items())) for queue, amounts in units), tuple(needs.items()))
         if key not in case.objections:
             rules = case.rules if needs == case.needs else self._rules(group, needs)
@@ -139,7 +142,9 @@ class Reclaiming:
         key = (tuple((task.group.queue, task.cls, task.group.preemptible) for task in victims),
                tuple(task.cls for task in counted), tuple(task.cls for task in scenario.nominated))  # fmt: skip
         if key not in case.bounds:
-            case.bounds[key] = self._exceeded_bound(group, victims, counted, amounts_of(scenario.nominated))
+            case.bounds[key] = self._exceeded_bound(
+                group, victims, counted, needs_of(session.queues, scenario.nominated)
+            )
         return case.bounds[key]
 
     # ------------------------------------------------------------------ inside
@@ -148,20 +153,22 @@ class Reclaiming:
         self, group: Group, victims: Sequence[Task], counted: Sequence[Task], needs: Amounts
     ) -> str | None:
         """As `exceeded_bound`; `counted` are the nominated tasks that their queue already has."""
-        shares = self._after([_change(task, -1) for task in (*victims, *counted)], self._as_decided)
+        changes = [*self._changes(victims, -1), *self._changes(counted, -1)]
+        shares = self._after(changes, self._as_decided)
         for name in shares.tree.path(group.queue):
             if _over_limit(shares, name, needs) or (not group.preemptible and _over_deserved(shares, name, needs)):
                 return f"queue {name!r} reserves the rest of its quota for nominated pods"
-        freed = amounts_of(victims)
+        freed = freed_by(self._session.queues, victims)
         if not group.preemptible or all(freed.get(resource, 0) >= amount for resource, amount in needs.items()):
             return None
         return Reclaim(shares, group.queue, needs, preemptible=True).excess
 
     def _may_evict(self, case: _Case, task: Task) -> bool:
         """Whether the group may evict a task."""
-        kind = task.group.queue, task.cls.usage
+        queues = self._session.queues
+        kind = task.group.queue, _usage(queues, task.cls)
         if kind not in case.reclaimable:
-            case.reclaimable[kind] = self._may_evict_one(case, task.group.queue, _amounts(task))
+            case.reclaimable[kind] = self._may_evict_one(case, task.group.queue, _freed(queues, task.cls))
         return case.reclaimable[kind]
 
     def _may_evict_one(self, case: _Case, queue: str, amounts: Amounts) -> bool:
@@ -173,7 +180,8 @@ class Reclaiming:
     def _unit_amounts(self, unit: Iterable[Task]) -> UnitAmounts:
         """The queue and the amounts of a unit, without tasks that are already evicted."""
         tasks = list(unit)
-        return tasks[0].group.queue, amounts_of(task for task in tasks if not self._session.leaves(task))
+        staying = [task for task in tasks if not self._session.leaves(task)]
+        return tasks[0].group.queue, freed_by(self._session.queues, staying)
 
     def _rules(self, group: Group, needs: Amounts) -> Reclaim:
         return Reclaim(self._as_decided, group.queue, needs, preemptible=group.preemptible,
@@ -201,9 +209,11 @@ class Reclaiming:
 
     def _new_case(self, group: Group) -> _Case:
         session, asked = self._session, self._session.asked_for
-        case = _Case(amounts_of(required_tasks(group, session.runner.task_key) if asked is None else [asked]))
+        tasks = required_tasks(group, session.runner.task_key) if asked is None else [asked]
+        case = _Case(needs_of(session.queues, tasks))
         if not self._kinds:
-            self._kinds = {(queue, cls.usage): {**cls.requests, PODS: 1} for queue, cls in session.queues.kinds}
+            self._kinds = {(queue, _usage(session.queues, cls)): _freed(session.queues, cls)
+                           for queue, cls in session.queues.kinds}  # fmt: skip
         case.refusal = self._check(group, case)
         if case.refusal is None:
             case.reclaimable = {kind: kind[0] != group.queue and self._may_evict_one(case, kind[0], amounts)
@@ -218,7 +228,7 @@ class Reclaiming:
             return why
         damage = self._session.reclaim_damage
         rules = case.rules = self._rules(group, needs)
-        why = rules.refusal or self._over_gpus(group)
+        why = rules.refusal
         if why is None and damage == BELOW_FAIR_SHARE and len(shares.tree.children) == 1:
             why = "the queues have no child queues"
         larger = self._larger_victims and rules.deserves
@@ -246,17 +256,8 @@ class Reclaiming:
         if not self._largest:
             nodes = self._session.table.all_rows()
             for resource in {name for _, amounts in self._kinds.items() for name in amounts}:
-                self._largest[resource] = int(nodes.allocatable(resource).max(initial=0))
+                self._largest[resource] = int(nodes.allocatable(resource).max(initial=0)) or _ANY
         return self._largest
-
-    def _over_gpus(self, group: Group) -> str | None:
-        """The reason if the group exceeds a limit on shared GPUs: fair shares and reclaim do not cover them."""
-        asked = self._session.asked_for
-        needs = _gpus(group.in_phase(Phase.PENDING) if asked is None else [asked])
-        for name in self._as_decided.tree.path(group.queue) if needs else ():
-            if _is_beyond(self._as_decided.tree.specs[name].limit, self._session.queues.counts(name).gpus, needs):
-                return f"queue {name!r} has reached a limit on shared GPUs, which cannot be reclaimed"
-        return None
 
     def _simulated(self) -> list[Change]:
         """The changes from the decided state: tasks with a simulated removal, and victims chosen in this attempt."""
@@ -264,8 +265,17 @@ class Reclaiming:
         tasks = (session.snapshot.cache.tasks.get(uid) for uid in session.ledger.to_end)
         victims = [task for task in tasks if task is not None and task.uid not in session.snapshot.cache.preempted]
         removed = [task for task in session.ledger.away if not session.leaves(task)]
-        changes = [(task, -1) for task in victims if task not in session.ledger.away] + [(task, 1) for task in removed]
-        return [_change(task, sign) for task, sign in changes if session.queues.concerns(task)]
+        gone = [task for task in victims if task not in session.ledger.away]
+        return [*self._changes(filter(session.queues.concerns, gone), -1),
+                *self._changes(filter(session.queues.concerns, removed), 1)]  # fmt: skip
+
+    def _changes(self, tasks: Iterable[Task], sign: int) -> list[Change]:
+        """The change of each task's queue if these tasks are removed (`sign` -1) or put back."""
+        units: dict[tuple[str, bool], list[Task]] = {}
+        for task in tasks:
+            units.setdefault((task.group.queue, task.group.preemptible), []).append(task)
+        return [Change(queue, freed_by(self._session.queues, unit), sign, not preemptible)
+                for (queue, preemptible), unit in units.items()]  # fmt: skip
 
     def _after(self, changes: Iterable[Change], shares: QueueShares) -> QueueShares:
         return shares.with_more(one for one in changes if shares.tree.usable(one.queue))
@@ -299,24 +309,45 @@ def _running(group: Group) -> list[Task]:
     return group.in_phase(Phase.BOUND, Phase.RELEASING)
 
 
-def _change(task: Task, sign: int) -> Change:
-    return Change(task.group.queue, _amounts(task), sign, not task.group.preemptible)
+def _usage(queues: QueueUse, cls: TaskClass) -> Hashable:
+    """Equal for classes whose tasks count with equal amounts."""
+    claims = cls.claims
+    if not claims and len(cls.queue_amounts) == len(cls.usage):
+        return cls.usage
+    return tuple(sorted(_freed(queues, cls).items()))
 
 
-def _amounts(task: Task) -> Amounts:
-    return {**task.cls.requests, PODS: 1}
-
-
-def _gpus(tasks: Iterable[Task]) -> Amounts:
-    """The smallest GPU share that any of the tasks requests."""
-    amounts = [task.cls.gpu_amounts for task in tasks]
-    return {name: min(one.get(name, 0) for one in amounts) for name in amounts[0]} if amounts else {}
-
-
-def amounts_of(tasks: Iterable[Task]) -> Amounts:
-    """The requests of tasks, and their number as `pods`."""
+def needs_of(queues: QueueUse, tasks: Iterable[Task]) -> Amounts:
+    """What tasks of one group need together, each claim once. Claims that its queue already has are not needed."""
     total: Amounts = {}
+    claims: dict[str, None] = {}
     for task in tasks:
-        for name, amount in _amounts(task).items():
-            total[name] = total.get(name, 0) + amount
+        add_each(total, task.cls.queue_amounts)
+        for claim in task.cls.claims:
+            if not queues.claims.counts_in(claim, task.group.queue, "allocated"):
+                claims[claim] = None
+    for claim in claims:
+        add_each(total, queues.claims.amounts(claim))
+    return total
+
+
+def freed_by(queues: QueueUse, tasks: Iterable[Task]) -> Amounts:
+    """What tasks free together if they end. A claim that other pods on nodes use stays allocated."""
+    total: Amounts = {}
+    users: Counter[str] = Counter()
+    for task in tasks:
+        add_each(total, task.cls.queue_amounts)
+        users.update(dict.fromkeys(task.cls.claims, int(task.node is not None)))
+    for claim, count in users.items():
+        if count == queues.claims.holders(claim):
+            add_each(total, queues.claims.amounts(claim))
+    return total
+
+
+def _freed(queues: QueueUse, cls: TaskClass) -> Amounts:
+    """What one task of a class frees if it ends."""
+    total = dict(cls.queue_amounts)
+    for claim in cls.claims:
+        if queues.claims.holders(claim) <= 1:
+            add_each(total, queues.claims.amounts(claim))
     return total

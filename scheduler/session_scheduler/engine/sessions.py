@@ -44,11 +44,14 @@ class Sessions:
 
     def refresh_offered(self, calls: HookCalls) -> None:
         """Update the resources that plugins offer to queues. Raises PluginError."""
-        for call in calls.functions("offered") if self.cache.queues.active else ():
-            answer = call() or {}
+        queues = self.cache.queues
+        functions = calls.functions("offered") if queues.active else ()
+        requested = queues.requested() if functions else set()
+        for call in functions:
+            answer = call(requested, self.cache.table.all_rows(), self.cache.objects.of) or {}
             if not all(type(amount) is int and amount >= 0 for amount in answer.values()):
                 raise call.wrong("expected amounts that are whole numbers of 0 or more")
-            self.cache.queues.offered[call.plugin] = answer
+            queues.offered[call.plugin] = answer
 
     def close(self, session: Session) -> None:
         """Close a session; a failure of a plugin changes nothing."""

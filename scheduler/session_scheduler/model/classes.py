@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final, cast
 
-from session_scheduler.model.gpu_shares import queue_amounts
+from session_scheduler.model.gpu_shares import gpu_amounts
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.pod_reads import Observed, PodReads, reading
 from session_scheduler.model.pod_terms import PodTerms
@@ -27,8 +27,8 @@ class TaskClass:
     """Pods with equal scheduling needs. `pod` is one of them: read what equal pods share, never its name or uid."""
 
     __slots__ = (
-        "_pod", "_reads", "footprint", "gpu_amounts", "index", "key", "nonzero_cpu", "nonzero_memory", "ports",
-        "problem", "refusal", "requests", "terms", "usage", "volumes",
+        "_pod", "_reads", "footprint", "index", "key", "nonzero_cpu", "nonzero_memory", "ports", "problem",
+        "queue_amounts", "refusal", "requests", "terms", "usage", "volumes",
     )  # fmt: skip
 
     def __init__(self, index: int, key: bytes, pod: Pod, reads: PodReads | None = None) -> None:
@@ -41,8 +41,8 @@ class TaskClass:
         if pod.unreadable:  # its real requests are unknown, so no other pod may fit beside it
             self.requests["pods"] = _MORE_PODS_THAN_FIT
         """Resource name → amount (cpu in millicores), zero amounts left out."""
-        self.gpu_amounts = queue_amounts(pod.metadata)
-        """The parts of GPUs that it asks for, which `requests` leaves out: see `gpu_shares.queue_amounts`."""
+        self.queue_amounts = {**self.requests, **gpu_amounts(pod.metadata), "pods": 1}
+        """What a task counts with in queues, except for its claims: its requests, its parts of GPUs, and one pod."""
         self.nonzero_cpu = scored.get("cpu", 0)
         self.nonzero_memory = scored.get("memory", 0)
         self.usage: tuple[tuple[int, int], ...] = ()
@@ -77,7 +77,7 @@ class TaskClass:
             return ()
         names = [entry.get("resourceClaimName") for entry in pod.spec.resource_claims]
         names += [status.resource_claim_name for status in pod.status.resource_claim_statuses]
-        return tuple(f"{pod.metadata.namespace}/{name}" for name in names if name)
+        return tuple(f"{pod.metadata.namespace}/{name}" for name in dict.fromkeys(names) if name)
 
     @property
     def of_one_pod(self) -> bool:

@@ -147,8 +147,8 @@ def _wrong(annotation: str, text: str, wanted: str) -> ShareError:
     return ShareError(f"annotation {annotation}: {shown!r} is not a valid {wanted}")
 
 
-def queue_amounts(metadata: ObjectMeta) -> dict[str, int]:
-    """A pod's share as the limits of queues count it: thousandths, or bytes, of all its GPUs together.
+def gpu_amounts(metadata: ObjectMeta) -> dict[str, int]:
+    """A pod's share as queues count it: thousandths, or bytes, of all its GPUs together.
 
     The key is the annotation's name: only a node determines which fraction an amount of memory is. Empty if the
     annotations are invalid.

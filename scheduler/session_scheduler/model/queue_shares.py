@@ -34,9 +34,6 @@ class Counts(msgspec.Struct):
     kept: Amounts = msgspec.field(default_factory=dict)
     """The part of `allocated` in non-preemptible pods."""
     pending: Amounts = msgspec.field(default_factory=dict)
-    gpus: Amounts = msgspec.field(default_factory=dict)
-    """The allocated amounts of shared GPUs. Limits apply to them; fair shares leave them out."""
-    kept_gpus: Amounts = msgspec.field(default_factory=dict)
     decided: Amounts = msgspec.field(default_factory=dict)
     """`allocated` once all decisions are carried out: without the victims of preemption, with nominated pods."""
     decided_kept: Amounts = msgspec.field(default_factory=dict)
@@ -54,16 +51,6 @@ class Counts(msgspec.Struct):
         if self._as_decided is None or self._as_decided[0] != self.changed:
             self._as_decided = self.changed, Counts(dict(self.decided), dict(self.decided_kept))
         return self._as_decided[1]
-
-    @property
-    def held(self) -> Mapping[str, int]:
-        """All allocated amounts, including those of shared GPUs."""
-        return {**self.allocated, **self.gpus} if self.gpus else self.allocated
-
-    @property
-    def held_kept(self) -> Mapping[str, int]:
-        """The part of `held` in non-preemptible pods."""
-        return {**self.kept, **self.kept_gpus} if self.kept_gpus else self.kept
 
 
 class Change(msgspec.Struct, frozen=True):

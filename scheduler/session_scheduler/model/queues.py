@@ -57,6 +57,14 @@ class QueueSpec(msgspec.Struct, frozen=True):
     """The first error in the settings."""
 
 
+def add_each(total: Amounts, amounts: Mapping[str, int], sign: int = 1) -> None:
+    """Add amounts to a total, or subtract them; drop those that become 0."""
+    for name, amount in amounts.items():
+        total[name] = total.get(name, 0) + sign * amount
+        if not total[name]:
+            del total[name]
+
+
 def amount_of(resource: str, quantity: Quantity) -> int:
     """A quantity in the units of pod requests: cpu in millicores. Raises QuantityError."""
     exact = thousandths(quantity)

@@ -45,7 +45,7 @@ def _shown(scheduler: Scheduler, name: str, depth: int, fair: dict[str, int]) ->
         "deserved": shown_amounts(spec.deserved),
         "limit": shown_amounts(spec.limit),
         "fairShare": shown_amounts(fair),
-        "allocated": shown_amounts(counts.held),
+        "allocated": shown_amounts(counts.allocated),
         "pending": shown_amounts(counts.pending),
         "ready": problem is None,
         "reason": problem.message if problem is not None else None,

@@ -83,7 +83,7 @@ class QueueStatusWriter:
         counts, shares = use.counts(queue.key), use.shares(self._cache.table)
         ready = QueueCondition(type=READY, status="True", reason="Ready", message="")
         return QueueStatus(
-            allocated=shown_amounts(counts.held),
+            allocated=shown_amounts(counts.allocated),
             pending=shown_amounts(counts.pending),
             fair_share=shown_amounts(shares.fair.get(queue.key, {})),
             conditions=(ready.since(known, now),),

@@ -117,7 +117,9 @@ class Cache:
             self._priorities.put(obj)
             self._update_priorities()
         else:
-            self._recheck_gates(obj, "Add" if self.objects.put(obj) is None else "Update")
+            action = "Add" if self.objects.put(obj) is None else "Update"
+            self.queues.object_changed(obj)
+            self._recheck_gates(obj, action)
 
     def remove(self, obj: KubeObject) -> None:
         """Remove a deleted object."""
@@ -144,6 +146,7 @@ class Cache:
             self._update_priorities()
         else:
             self.objects.remove(obj)
+            self.queues.object_changed(obj, deleted=True)
             self._recheck_gates(obj, "Delete")
 
     # ------------------------------------------------------------------ nodes

@@ -13,10 +13,13 @@ import msgspec
 
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import NodeTable
+from session_scheduler.model.devices import ResourceClaim
 from session_scheduler.model.groups import DEFAULT_QUEUE, Group, Phase, Task
+from session_scheduler.model.objects import KubeObject
 from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.queue_shares import Counts, QueueShares
-from session_scheduler.model.queues import PODS, QUEUE_LABEL, Amounts, Problem, QueueSpec, QueueTree, of_object
+from session_scheduler.model.queues import QUEUE_LABEL, Amounts, Problem, QueueSpec, QueueTree, add_each, of_object
+from session_scheduler.state.claim_use import ClaimUse
 from session_scheduler.state.nominations import Nominations
 from session_scheduler.state.running_pods import RunningPods, add_to
 from session_scheduler.state.tables import ObjectTables
@@ -73,6 +76,7 @@ class QueueUse:
         self.version = 0
         """Incremented whenever the tree or a count changes."""
         self._counts: dict[str, Counts] = {}
+        self.claims = ClaimUse(self._counts_to_change)
         self._counted: dict[Task, _Counted] = {}
         self.kinds: Counter[tuple[str, TaskClass]] = Counter()
         """By queue and class: the number of preemptible pods on nodes."""
@@ -105,6 +109,8 @@ class QueueUse:
         if not self.active:
             self.active = True
             self._dirty.update(dict.fromkeys(task.group for task in self._tasks.values()))
+            for claim in self._objects.of(ResourceClaim).values():
+                self.claims.put(claim)
 
     def counts(self, queue: str) -> Counts:
         """The counts of a queue and its descendants."""
@@ -152,15 +158,22 @@ class QueueUse:
 
         The queues share the nodes' allocatable, or what plugins offer, less the requests of pods that do not count.
         """
-        offered = table.offered()
+        advertised = table.offered()
+        others = {name: used - self._ours.get(name, 0) for name, (_, used) in advertised.items()} | self.claims.others
+        total = {name: amount for name, (amount, _) in advertised.items()}
         for amounts in self.offered.values():
-            offered |= {name: (amount, offered.get(name, (0, 0))[1]) for name, amount in amounts.items()}
-        total = {name: amount - used + self._ours.get(name, 0) for name, (amount, used) in offered.items()}
+            total |= amounts
+        total = {name: amount - others.get(name, 0) for name, amount in total.items()}
         key = (self.version, total)
         if self._shares is None or self._shares[0] != key:
             has = {name: self.counts(name) for name in self.tree if self.tree.usable(name)}
             self._shares = key, QueueShares(self.tree, total, has)
         return self._shares[1]
+
+    def requested(self) -> set[str]:
+        """The names of all amounts that pods of queues have or request."""
+        return {name for counts in self._counts.values() for amounts in (counts.allocated, counts.pending)
+                for name in amounts}  # fmt: skip
 
     def nominated_kind(self, task: Task) -> tuple[str, NominatedKind] | None:
         """The queue and kind under which `nominated` counts a task; None if it does not."""
@@ -176,6 +189,11 @@ class QueueUse:
         """A change may affect all of these groups: `reconcile` counts them again."""
         if self.active:
             self._dirty.update(dict.fromkeys(groups))
+
+    def object_changed(self, obj: KubeObject, *, deleted: bool = False) -> None:
+        """Count a claim that was added, changed or deleted; other objects do not count."""
+        if self.active and isinstance(obj, ResourceClaim):
+            self.version += self.claims.remove(obj.key) if deleted else self.claims.put(obj)
 
     def moved(self, task: Task) -> None:
         """Count a task again: it was put on a node or removed from one, nominated, or is being evicted."""
@@ -232,6 +250,7 @@ class QueueUse:
         self._ours = {}
         self.kinds.clear()
         self._standings.clear()
+        self.claims.clear_users()
         self._counts = {
             name: Counts(freed=old.freed + 1, moved=old.moved + 1, changed=old.changed + 1)
             for name, old in self._counts.items()
@@ -266,23 +285,24 @@ class QueueUse:
             return _Counted(group.queue, False, task.cls, kept, task.standing, self._nominations.comes_next(task))
         return None
 
+    def _counts_to_change(self, queue: str) -> Counts:
+        return self._counts.setdefault(queue, Counts())
+
     def _add(self, counted: _Counted, sign: int) -> None:
         self.version += 1
-        amounts, allocated = counted.cls.requests, counted.allocated
+        amounts, allocated, claims = counted.cls.queue_amounts, counted.allocated, counted.cls.claims
+        names = ("pending",) if not allocated else ("allocated", "kept") if counted.kept else ("allocated",)
         if allocated:
-            _add(self._ours, amounts, sign)
+            add_each(self._ours, amounts, sign)
+            self.claims.hold(claims, sign)
         for name in self.tree.path(counted.queue):
-            counts = self._counts.setdefault(name, Counts())
+            counts = self._counts_to_change(name)
             if allocated:
                 counts.moved += 1
-                _add(counts.allocated, amounts, sign)
-                _add_each(counts.gpus, counted.cls.gpu_amounts, sign)
                 counts.freed += sign < 0
-                if counted.kept:
-                    _add(counts.kept, amounts, sign)
-                    _add_each(counts.kept_gpus, counted.cls.gpu_amounts, sign)
-            else:
-                _add(counts.pending, amounts, sign)
+            for which in names:
+                add_each(getattr(counts, which), amounts, sign)
+            self.claims.use(claims, name, names, sign)
         if counted.decided:
             self._decide(counted, sign)
         if allocated and not counted.kept:
@@ -295,30 +315,15 @@ class QueueUse:
             del self._counts[counted.queue]  # pods may name any number of unknown queues
 
     def _decide(self, counted: _Counted, sign: int) -> None:
+        names = ("decided", "decided_kept") if counted.kept else ("decided",)
         for name in self.tree.path(counted.queue):
-            counts = self._counts.setdefault(name, Counts())
+            counts = self._counts_to_change(name)
             counts.changed += 1
-            _add(counts.decided, counted.cls.requests, sign)
-            if counted.kept:
-                _add(counts.decided_kept, counted.cls.requests, sign)
+            for which in names:
+                add_each(getattr(counts, which), counted.cls.queue_amounts, sign)
+            self.claims.use(counted.cls.claims, name, names, sign)
         if counted.allocated and not counted.kept:
             add_to(self._standings, counted.queue, counted.standing, sign)
-
-
-def _add(total: Amounts, amounts: Mapping[str, int], sign: int) -> None:
-    """Add the requests of one pod, and the pod itself; drop amounts that become 0."""
-    _add_each(total, amounts, sign)
-    total[PODS] = total.get(PODS, 0) + sign
-    if not total[PODS]:
-        del total[PODS]
-
-
-def _add_each(total: Amounts, amounts: Mapping[str, int], sign: int) -> None:
-    for name, amount in amounts.items():
-        if name != PODS:
-            total[name] = total.get(name, 0) + sign * amount
-            if not total[name]:
-                del total[name]
 
 
 def queue_of(group: Group) -> str:

@@ -46,6 +46,12 @@ class ExtendedResources:
         return {name: self._classes[name] for name in requests if name in self}
 
 
+def classes_of_resources(classes: Mapping[str, DeviceClass], resources: Iterable[str]) -> dict[str, DeviceClass]:
+    """The device class of each of these resources that has one."""
+    known = _by_resource(classes)
+    return {name: known[name] for name in resources if name in known and is_extended(name)}
+
+
 def is_extended(name: str) -> bool:
     """Whether a device class can map a resource of this name."""
     return name.startswith(CLASS_PREFIX) or (

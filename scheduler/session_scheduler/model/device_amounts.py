@@ -1,0 +1,63 @@
+"""Amounts of devices in queues: what a ResourceClaim counts with, by DeviceClass. Pure functions.
+
+The names are those of ResourceQuota: `<class>.deviceclass.resource.k8s.io/devices`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from session_scheduler.model.devices import ALL, Allocation, DeviceClaim, ExactRequest, ResourceClaim
+
+_SUFFIX: Final = ".deviceclass.resource.k8s.io/devices"
+
+
+def amount_name(device_class: str) -> str:
+    """The name under which queues count the devices of a class."""
+    return f"{device_class}{_SUFFIX}"
+
+
+def device_class_of(amount: str) -> str | None:
+    """The class whose devices an amount of this name counts; None for other amounts."""
+    return amount.removesuffix(_SUFFIX) if amount.endswith(_SUFFIX) else None
+
+
+def claim_amounts(claim: ResourceClaim) -> dict[str, int]:
+    """What a claim counts with: the devices that it has, or the most that it requests if it is not allocated.
+
+    Of the alternatives of a request, each class counts with the largest one. A request for all devices counts as one
+    device until it is allocated. Devices with admin access do not count: they stay free for other claims.
+    """
+    devices, allocation = claim.spec.devices, claim.status.allocation
+    return _requested(devices) if allocation is None else _allocated(devices, allocation)
+
+
+def _allocated(devices: DeviceClaim, allocation: Allocation) -> dict[str, int]:
+    classes = {request.name: request.exactly.device_class_name for request in devices.requests if request.exactly}
+    classes |= {f"{request.name}/{one.name}": one.device_class_name
+                for request in devices.requests for one in request.first_available}  # fmt: skip
+    found: dict[str, int] = {}
+    for result in allocation.devices.results:
+        if not result.admin_access and classes.get(result.request):
+            name = amount_name(classes[result.request])
+            found[name] = found.get(name, 0) + 1
+    return found
+
+
+def _requested(devices: DeviceClaim) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for request in devices.requests:
+        for name, most in _most(request.first_available or (request.exactly,)).items():
+            found[name] = found.get(name, 0) + most
+    return found
+
+
+def _most(alternatives: Iterable[ExactRequest | None]) -> dict[str, int]:
+    """By class: the most devices that one of the alternatives requests."""
+    found: dict[str, int] = {}
+    for one in alternatives:
+        if one is not None and one.device_class_name and not one.admin_access:
+            name = amount_name(one.device_class_name)
+            found[name] = max(found.get(name, 0), 1 if one.allocation_mode == ALL else one.count)
+    return found
