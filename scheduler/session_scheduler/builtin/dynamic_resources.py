@@ -33,7 +33,7 @@ from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Gate, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
-from session_scheduler.model.device_amounts import device_class_of
+from session_scheduler.model.device_amounts import claim_amounts, device_class_of
 from session_scheduler.model.devices import (
     EXTENDED_CLAIM,
     Allocation,
@@ -45,12 +45,14 @@ from session_scheduler.model.devices import (
     ResourceSlice,
 )
 from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
-from session_scheduler.model.groups import Phase
+from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.meta import ObjectMeta, OwnerReference
 from session_scheduler.model.objects import Node, Pod
 
 _WRITING_SECONDS: Final = 30
 """Seconds for the requests themselves, in addition to the wait for devices."""
+_USERS: Final = "pods with resource claims"
+"""Counter key: the pods on a row that use claims."""
 _NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 
 
@@ -93,6 +95,8 @@ class _Opened(msgspec.Struct):
     states: dict[TaskClass, _State] = msgspec.field(default_factory=dict)
     unavailable: dict[TaskClass, dict[str, ResourceClaim]] = msgspec.field(default_factory=dict)
     """The allocated claims that are not usable on some node."""
+    being_freed: frozenset[str] | None = None
+    """The amounts of claims that pods no longer use, and that their controller has not deallocated yet."""
 
 
 class DynamicResources:
@@ -137,6 +141,11 @@ class DynamicResources:
         ]
 
     @hookimpl
+    def footprint(self, cls: TaskClass) -> tuple[str, ...]:
+        """The counter of pods that use claims."""
+        return (_USERS,) if cls.claims else ()
+
+    @hookimpl
     def pre_enqueue(self, pod: Pod, objects: Callable[[type[Any]], Mapping[str, Any]]) -> Gate | None:
         """Gate the pod until all of its claims exist and belong to it, as kube-scheduler's PreEnqueue does."""
         found = pod_claims(pod, objects(ResourceClaim)) if pod.spec.resource_claims else None
@@ -167,6 +176,15 @@ class DynamicResources:
         self._evaluator.open()
         self._extended.refresh(session)
         session.add_event_handler(self._hold_claims, lambda event: self._release(event.task.uid))
+        session.add_trial_handler(lambda event: self._holdings.remove(event.task.uid, self._claims_of(event.task)),
+                                  lambda event: self._holdings.put_back(event.task.uid, self._claims_of(event.task)),
+                                  own_filter=True)  # fmt: skip
+
+    def _claims_of(self, task: Task) -> list[ResourceClaim]:
+        """A task's claims that exist."""
+        session = self._opened.session
+        known = session.objects(ResourceClaim) if session is not None and task.cls.claims else {}
+        return [self._holdings.now(known[key]) for key in task.cls.claims if key in known]
 
     @hookimpl
     def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Prepared:
@@ -210,9 +228,25 @@ class DynamicResources:
         return self._verdicts(cls, nodes, np.ones(len(nodes), np.bool_), state).reasons
 
     @hookimpl
-    def unresolvable(self, nodes: NodeView) -> BoolColumn:
-        """All nodes: claims keep their devices when pods are evicted, until their controller frees them."""
-        return np.ones(len(nodes), np.bool_)
+    def unresolvable(self, session: Session, nodes: NodeView, state: _State) -> BoolColumn:
+        """The nodes without pods that use claims. All nodes while devices that the pod requests are being freed: they
+        are still allocated, and evicting more pods would free too many.
+        """
+        requested = {name for claim in state.claims for name in claim_amounts(claim)}
+        if requested & self._being_freed(session):
+            return np.ones(len(nodes), np.bool_)
+        unresolvable: BoolColumn = nodes.counter(_USERS) == 0
+        return unresolvable
+
+    def _being_freed(self, session: Session) -> frozenset[str]:
+        if self._opened.being_freed is None:
+            tasks, names = session.snapshot.cache.tasks, set[str]()
+            for claim in session.objects(ResourceClaim).values():
+                users = claim.status.reserved_for
+                if users and not any(one.resource != "pods" or one.uid in tasks for one in users):
+                    names.update(claim_amounts(claim))
+            self._opened.being_freed = frozenset(names)
+        return self._opened.being_freed
 
     @hookimpl
     def fits_if(self, cls: TaskClass, nodes: NodeView, state: _State) -> Sequence[Sequence[str] | None] | None:
@@ -244,24 +278,44 @@ class DynamicResources:
         open_claims = [claim for claim, found in zip(state.claims, allocations, strict=True) if found is None]
         unusable = self._unusable(cls, nodes, mask, state.claims, allocations)
         self._evaluator.attempt(cls.namespace)
+        names: list[str] = []
         try:
-            for variant, rows in self._variants(nodes, np.flatnonzero(mask), state):
-                specs = [claim.spec for claim in open_claims]
+            for variant, all_rows in self._variants(nodes, np.flatnonzero(mask), state):
+                specs = {claim.key: claim.spec for claim in open_claims}
                 if variant.devices.requests or (state.extended and specs):
-                    specs.append(variant)
-                outcomes, indices = self._evaluator.outcomes(specs, nodes.row_numbers[rows])
-                verdicts.fits[rows] = np.array([one.fits for one in outcomes], np.bool_)[indices]
-                verdicts.scores[rows] = np.array([fixed + one.rank for one in outcomes], np.int64)[indices]
-                for text in dict.fromkeys(one.reason for one in outcomes if not one.fits):
-                    refused = np.array([one.reason == text for one in outcomes], np.bool_)[indices]
-                    verdicts.reasons.setdefault(text, none.copy())[rows] = refused
+                    specs[f"{cls.namespace}/<extended-resources>"] = variant
+                for nominated, rows in self._nominated(cls, nodes, all_rows):
+                    names, left = [*specs, *(claim.key for claim in nominated)], [claim.spec for claim in nominated]
+                    outcomes, indices = self._evaluator.outcomes([*specs.values()], nodes.row_numbers[rows], left)
+                    verdicts.fits[rows] = np.array([one.fits for one in outcomes], np.bool_)[indices]
+                    verdicts.scores[rows] = np.array([fixed + one.rank for one in outcomes], np.int64)[indices]
+                    for text in dict.fromkeys(one.reason for one in outcomes if not one.fits):
+                        refused = np.array([one.reason == text for one in outcomes], np.bool_)[indices]
+                        verdicts.reasons.setdefault(text, none.copy())[rows] = refused
         except AllocationError as error:
-            names = [claim.key for claim in open_claims] + [f"{cls.namespace}/<extended-resources>"]
             raise AttemptError(error.text_for(names)) from None
         if unusable is not None:
             verdicts.reasons[_NOT_AVAILABLE] = verdicts.fits & unusable
             verdicts.fits &= ~unusable
         return verdicts
+
+    def _nominated(self, cls: TaskClass, nodes: NodeView, indices: Any) -> list[tuple[list[ResourceClaim], Any]]:
+        """The unallocated claims of nominated pods for which the pod must leave devices, each with its nodes' indices.
+
+        Only a pod with claims leaves devices: it is alone in its class.
+        """
+        session = self._opened.session
+        task = session.snapshot.cache.tasks.get(cls.pod.metadata.uid) if session is not None and cls.claims else None
+        expected = session.yields_to((task,)) if session is not None and task is not None else {}
+        if not expected:
+            return [([], indices)]
+        found: dict[tuple[str, ...], tuple[list[ResourceClaim], list[int]]] = {}
+        for index in indices.tolist():
+            waiting = expected.get(nodes.node(index).metadata.name, ())
+            claims = {claim.key: claim for one in waiting for claim in self._claims_of(one)}
+            claims = {key: claim for key, claim in claims.items() if self._allocation(claim) is None}
+            found.setdefault(tuple(claims), ([*claims.values()], []))[1].append(index)
+        return [(claims, np.array(rows)) for claims, rows in found.values()]
 
     def _unusable(
         self,

@@ -350,8 +350,8 @@ class CallbackRunner:
 
     @property
     def trial_followers(self) -> frozenset[str]:
-        """The plugins that follow simulated removals."""
-        return frozenset(call.plugin for call in (*self.registered.on_remove, *self.registered.on_put_back))
+        """The plugins whose state simulated removals change, whatever the class."""
+        return frozenset(self.registered.trial_followers)
 
     @staticmethod
     def notify(handlers: Sequence[HookCall], task: Task, node: str) -> None:

@@ -96,6 +96,8 @@ class Registered:
     on_deallocate: list[HookCall] = field(default_factory=list)
     on_remove: list[HookCall] = field(default_factory=list)
     on_put_back: list[HookCall] = field(default_factory=list)
+    trial_followers: set[str] = field(default_factory=set)
+    """The plugins whose state simulated removals change, except for those that promise `own_filter`."""
 
     def seconds(self) -> dict[str, float]:
         """Return the seconds spent so far in each plugin's callbacks."""
@@ -342,13 +344,21 @@ class Callbacks:
         if deallocate is not None:
             self.registered.on_deallocate.append(self._callback("deallocate handler", deallocate))
 
-    def add_trial_handler(self, remove: Callable[[Event], None], put_back: Callable[[Event], None]) -> None:
+    def add_trial_handler(
+        self, remove: Callable[[Event], None], put_back: Callable[[Event], None], *, own_filter: bool = False
+    ) -> None:
         """The handlers are notified of each simulated removal of a running task, and of its undo before the trial ends.
 
         A plugin with its own state frees the task's resources, and reserves the same ones again.
+
+        `own_filter` is a promise: that state changes only the answers of the plugin's own filter, for classes for which
+        its scope is ANY. Trials of other classes then do not notify the handlers.
         """
-        self.registered.on_remove.append(self._callback("remove handler", remove))
+        removal = self._callback("remove handler", remove)
+        self.registered.on_remove.append(removal)
         self.registered.on_put_back.append(self._callback("put back handler", put_back))
+        if not own_filter:
+            self.registered.trial_followers.add(removal.plugin)
 
     def add_http_handler(self, path: str, handler: Callable[[Mapping[str, str]], Any]) -> None:
         """`handler(query)` returns a string or JSON values for GET /plugins/PLUGIN/PATH; `query` is a mapping.

@@ -106,22 +106,27 @@ class DeviceEvaluator:
             self._namespace = namespace
             self._matching.left = self._cost_left.get(namespace, self._cost)
 
-    def outcomes(self, specs: Sequence[ResourceClaimSpec], rows: RowIndex) -> tuple[list[ShapeAnswer], RowIndex]:
+    def outcomes(
+        self, specs: Sequence[ResourceClaimSpec], rows: RowIndex, nominated: Sequence[ResourceClaimSpec] = ()
+    ) -> tuple[list[ShapeAnswer], RowIndex]:
         """The distinct results for claims that are allocated together, and the index of each row's result.
 
-        Raises AllocationError for an error that is the same on every node.
+        `nominated`: the claims for which devices must be left. Raises AllocationError for an error that is the same on
+        every node.
         """
         if not specs or not len(rows):
             return [ShapeAnswer(fits=True)], np.zeros(len(rows), np.int64)
-        known = self._of_specs(specs)
+        known = self._of_specs(specs, nominated)
         numbers = self._shapes.of(rows, self._holdings.usage)
         shapes, firsts, indices = np.unique(numbers, return_index=True, return_inverse=True)
-        found = [self._outcome(known, shape, specs, int(rows[first]))
+        found = [self._outcome(known, shape, specs, nominated, int(rows[first]))
                  for shape, first in zip(shapes.tolist(), firsts.tolist(), strict=True)]  # fmt: skip
         return found, indices
 
-    def _of_specs(self, specs: Sequence[ResourceClaimSpec]) -> dict[int, ShapeAnswer | AllocationError]:
-        key = _encoder.encode(specs)
+    def _of_specs(
+        self, specs: Sequence[ResourceClaimSpec], nominated: Sequence[ResourceClaimSpec]
+    ) -> dict[int, ShapeAnswer | AllocationError]:
+        key = _encoder.encode((specs, nominated))
         known = self._outcomes.pop(key, None)
         if known is None:
             known = {}
@@ -131,12 +136,17 @@ class DeviceEvaluator:
         return known
 
     def _outcome(
-        self, known: dict[int, ShapeAnswer | AllocationError], shape: int, specs: Sequence[ResourceClaimSpec], row: int
+        self,
+        known: dict[int, ShapeAnswer | AllocationError],
+        shape: int,
+        specs: Sequence[ResourceClaimSpec],
+        nominated: Sequence[ResourceClaimSpec],
+        row: int,
     ) -> ShapeAnswer:
         found = known.get(shape)
         if found is None:
             try:
-                found = self._evaluate(specs, row)
+                found = self._evaluate(specs, nominated, row)
             except AllocationError as error:
                 found = error
             except OutOfWorkError:  # the results so far stay cached, so that the next attempt gets further
@@ -147,10 +157,12 @@ class DeviceEvaluator:
             raise found
         return found
 
-    def _evaluate(self, specs: Sequence[ResourceClaimSpec], row: int) -> ShapeAnswer:
-        chosen = self._search(specs, row)
+    def _evaluate(
+        self, specs: Sequence[ResourceClaimSpec], nominated: Sequence[ResourceClaimSpec], row: int
+    ) -> ShapeAnswer:
+        chosen = self._search([*specs, *nominated], row)
         if chosen is not None:
-            rank = sum(rank_of(spec, {one.ask.full for one in own}) for spec, own in zip(specs, chosen, strict=True))
+            rank = sum(rank_of(spec, {one.ask.full for one in own}) for spec, own in zip(specs, chosen, strict=False))
             return ShapeAnswer(fits=True, rank=rank)
         invalid = any(pool.invalid for pool in self._inventory.of(row).pools)
         return ShapeAnswer(fits=False, reason=_INVALID if invalid else NONE_LEFT)

@@ -7,7 +7,7 @@ least as new, or shows that it was deleted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -42,6 +42,10 @@ class Holdings:
         self._seen_version = -1
         self._unseen: dict[str, ResourceClaim] = {}
         """Written claims that the watch does not show yet, or no longer shows."""
+        self._gone: set[str] = set()
+        """The pods (uids) whose removal is simulated."""
+        self._freed: dict[str, Allocation] = {}
+        """By claim: the allocations that are free because of that."""
 
     # ------------------------------------------------------------------ watched claims
 
@@ -163,6 +167,28 @@ class Holdings:
             if not known and claim.metadata.resource_version.isdecimal():
                 self._unseen[claim.metadata.uid] = claim
             self._count(claim.metadata.uid, allocation)
+
+    # ------------------------------------------------------------------ simulated removal
+
+    def remove(self, pod: str, claims: Iterable[ResourceClaim]) -> None:
+        """Simulate the end of a pod (uid): its claims are free that are reserved for no other pod."""
+        self._gone.add(pod)
+        for claim in claims:
+            uid, users = claim.metadata.uid, {one.uid for one in claim.status.reserved_for}
+            allocation = self._counted.get(uid)
+            if users and users <= self._gone and allocation is not None:
+                self._freed[uid] = allocation
+                self._count_in(self._counted, uid, None)
+
+    def put_back(self, pod: str, claims: Iterable[ResourceClaim]) -> None:
+        """Undo `remove`."""
+        self._gone.discard(pod)
+        for claim in claims:
+            allocation = self._freed.pop(claim.metadata.uid, None)
+            if allocation is not None:
+                self._count_in(self._counted, claim.metadata.uid, allocation)
+
+    # ------------------------------------------------------------------ the end of claims
 
     def forget(self, uid: str) -> None:
         """Drop everything that is known about a claim: its written form replaces it, or it was deleted."""

@@ -595,16 +595,36 @@ def test_a_queue_limit_on_gpu_shares_counts_all_gpus_of_a_pod() -> None:
     cluster.assert_bound("two")
 
 
-def test_gpu_shares_affect_neither_the_queue_order_nor_reclaim() -> None:
-    cluster = in_queues(QueueConfig(name="a"), QueueConfig(name="b"))
-    cluster.add(*(part(f"a{index}", "0.5", queue="a") for index in range(4)))
+def fair(cluster: FakeCluster, queue: str) -> dict[str, int]:
+    """The fair share of parts of GPUs."""
+    scheduler = cluster.scheduler
+    (calls,) = scheduler.profiles.values()
+    scheduler.sessions.refresh_offered(calls)
+    found = scheduler.cache.queues.shares(scheduler.cache.table).fair[queue]
+    return {name: found[name] for name in (GPU_FRACTION, GPU_MEMORY) if name in found}
+
+
+def test_queues_share_parts_of_all_gpus() -> None:
+    cluster = in_queues(QueueConfig(name="a", deserved={GPU_FRACTION: 2}), QueueConfig(name="b", over_quota_weight=2))
+    for queue in "ab":
+        cluster.add(*(part(f"{queue}{index}", "0.5", queue=queue) for index in range(20)))
+        cluster.add(*(part(f"{queue}m{index}", memory="8Gi", queue=queue) for index in range(20)))
     cluster.run()
-    cluster.add(*(part(f"b{index}", "0.9", queue="b") for index in range(8)))
+    assert [fair(cluster, queue)[GPU_FRACTION] for queue in "ab"] == [4000, 4000]
+    assert sum(fair(cluster, queue)[GPU_MEMORY] for queue in "ab") == 8 * 16 * 2**30
+
+
+def test_a_queue_reclaims_the_parts_of_gpus_that_it_deserves() -> None:
+    cluster = in_queues(QueueConfig(name="a"), QueueConfig(name="b", deserved={GPU_FRACTION: "1.5"}))
+    cluster.add(*(part(f"a{index}", "0.5", queue="a") for index in range(16)))
+    cluster.run()
+    cluster.assert_all_bound()
+    cluster.add(*(part(f"b{index}", "0.5", queue="b") for index in range(4)))
+    cluster.run(cycles=2)
+    cluster.finish_deletions()
     cluster.run(cycles=3)
-    assert all(cluster.node_of(f"a{index}") for index in range(4))
-    counts = cluster.scheduler.cache.queues.counts("a")
-    assert counts.held[GPU_FRACTION] == 2000
-    assert GPU_FRACTION not in counts.allocated
+    assert sum(bool(cluster.node_of(f"b{index}")) for index in range(4)) == 4
+    assert cluster.scheduler.cache.queues.counts("a").allocated[GPU_FRACTION] == 6000
 
 
 # ------------------------------------------------------------------ consolidation

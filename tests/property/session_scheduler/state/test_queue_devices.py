@@ -1,0 +1,195 @@
+"""Queues count devices as a count from scratch does, and stay within their limits at every moment of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from session_scheduler.config.settings import QueueConfig, SchedulerConfig
+from session_scheduler.framework.callbacks import Event
+from session_scheduler.framework.session import Session
+from session_scheduler.hookspecs import hookimpl
+from session_scheduler.model.device_amounts import claim_amounts
+from session_scheduler.model.devices import DeviceClass, ResourceClaim, ResourceSlice
+from session_scheduler.model.groups import Phase, Task
+from session_scheduler.model.objects import Pod
+from session_scheduler.model.queues import QUEUE_LABEL
+from session_scheduler.state.cache import Cache
+from session_scheduler.testing import FakeCluster
+from session_scheduler.testing.builders import gang, pod
+
+from ....tools.examples import examples
+
+LEAVES = ("a", "b", "c")
+CLASSES = ("gpu", "big")
+AMOUNTS = {name: f"{name}.deviceclass.resource.k8s.io/devices" for name in CLASSES}
+FRACTION = "fluence.flux-framework.org/gpu-fraction"
+COUNTED = ("allocated", "kept", "pending", "decided", "decided_kept")
+CLAIMS = ("c0", "c1", "c2", "c3")
+WORK = st.tuples(
+    st.sampled_from(["pod", "pod", "gang", "fraction", "end", "move", "claim", "drop", "evict"]),
+    st.sampled_from(LEAVES), st.integers(1, 3), st.integers(0, 3),
+    st.lists(st.sampled_from(CLAIMS), max_size=2, unique=True),
+)  # fmt: skip
+
+
+def made(kind: Any, name: str, namespace: str = "", **spec: Any) -> Any:
+    metadata = {"name": name, "namespace": namespace}
+    return msgspec.convert({"kind": kind.__name__, "metadata": metadata, "spec": spec}, kind)
+
+
+def requests(size: int, choice: int) -> dict[str, Any]:
+    """The requests of a claim: exact, one of two classes, or all devices."""
+    exact: dict[str, Any] = {"name": "r", "exactly": {"deviceClassName": CLASSES[choice % 2], "count": size}}
+    if choice == 2:
+        listed = [{"name": "x", "deviceClassName": "big", "count": 1},
+                  {"name": "y", "deviceClassName": "gpu", "count": size}]  # fmt: skip
+        exact = {"name": "r", "firstAvailable": listed}
+    return {"devices": {"requests": [exact]}}
+
+
+def with_claims(one: Pod, names: Iterable[str]) -> Pod:
+    entries = tuple({"name": name, "resourceClaimName": name} for name in names)
+    return replace(one, spec=replace(one.spec, resource_claims=entries))
+
+
+def from_scratch(cache: Cache, queue: str) -> dict[str, dict[str, int]]:
+    """Each of a queue's counts, from the tasks and claims of the cache."""
+    use, claims = cache.queues, cache.objects.of(ResourceClaim)
+    mine = [task for task in cache.tasks.values()
+            if queue in use.tree.path(task.group.queue) and use.concerns(task)]  # fmt: skip
+    placed = [task for task in mine if task.node is not None]
+    pending = [task for task in mine if task.node is None and task.phase is Phase.PENDING]
+    decided = [task for task in placed if task.uid not in cache.preempted]
+    decided += [task for task in pending if cache.nominations.comes_next(task)]
+    kept = {task for task in mine if not task.group.preemptible}
+
+    def total(tasks: Iterable[Task], without: Iterable[Task] = ()) -> dict[str, int]:
+        tasks, found = list(tasks), dict[str, int]()
+        used = {claim for task in tasks for claim in task.cls.claims}
+        used -= {claim for task in without for claim in task.cls.claims}
+        of_claims = [claim_amounts(claims[claim]) for claim in used if claim in claims]
+        for amounts in (*(task.cls.queue_amounts for task in tasks), *of_claims):
+            for name, amount in amounts.items():
+                found[name] = found.get(name, 0) + amount
+        return found
+
+    return {"allocated": total(placed), "kept": total(one for one in placed if one in kept),
+            "pending": total(pending, without=placed), "decided": total(decided),
+            "decided_kept": total(one for one in decided if one in kept)}  # fmt: skip
+
+
+class Watcher:
+    """Compares the counts after every placement and removal in a session."""
+
+    name = "watcher"
+
+    def __init__(self, *, limits: bool) -> None:
+        self.limits = limits
+
+    @hookimpl
+    def on_session_open(self, session: Session) -> None:
+        cache = session.snapshot.cache
+
+        def look(event: Event) -> None:
+            for name in cache.queues.tree:
+                found, counts = from_scratch(cache, name), cache.queues.counts(name)
+                assert {which: getattr(counts, which) for which in COUNTED} == found, (name, event)
+                limit = cache.queues.tree.specs[name].limit
+                assert not self.limits or all(found["allocated"].get(one, 0) <= most for one, most in limit.items())
+
+        session.add_event_handler(allocate=look, deallocate=look)
+
+
+def a_cluster(limits: list[dict[str, Any]], watcher: Watcher) -> FakeCluster:
+    queues = (QueueConfig(name="top", limit=limits[0]), QueueConfig(name="a", parent="top", limit=limits[1]),
+              QueueConfig(name="b", parent="top", limit=limits[2], deserved={AMOUNTS["gpu"]: 1}),
+              QueueConfig(name="c", limit=limits[3]))  # fmt: skip
+    cluster = FakeCluster(config=SchedulerConfig(bindings_in_flight=1_000, queues=queues))
+    cluster.nodes(2, cpu="4", offers={"nvidia.com/gpu": 2})
+    cluster.add(*(made(DeviceClass, name) for name in CLASSES))
+    for node in ("n1", "n2"):
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+        devices = [{"name": f"d{number}"} for number in range(4)]
+        cluster.add(made(ResourceSlice, node, driver="d.example.com", nodeName=node, pool=pool, devices=devices))
+    cluster.run(watcher)
+    return cluster
+
+
+def play(cluster: FakeCluster, index: int, work: tuple[str, str, int, int, list[str]]) -> None:
+    kind, queue, size, choice, claims = work
+    options: dict[str, Any] = {"cpu": "1", "labels": {QUEUE_LABEL: queue}, "priority": 60 * choice}
+    if kind == "pod":
+        cluster.add(*(with_claims(pod(f"p{index}-{number}", **options), claims) for number in range(size)))
+    elif kind == "fraction":
+        cluster.add(pod(f"f{index}", annotations={FRACTION: f"0.{size}"}, **options))
+    elif kind == "gang":
+        members = gang(f"g{index}", size, **options)
+        cluster.add(*(with_claims(one, claims) if isinstance(one, Pod) else one for one in members))
+    elif kind == "claim":  # another one of the same name, unless it is there
+        there = {one.metadata.name for one in cluster.memory.objects(ResourceClaim)}
+        cluster.add(*(made(ResourceClaim, name, "default", **requests(size, choice))
+                      for name in CLAIMS[:size] if name not in there))  # fmt: skip
+    elif kind == "drop":
+        for dropped in cluster.memory.objects(ResourceClaim)[:size]:
+            cluster.delete(ResourceClaim, dropped.metadata.name)
+    elif kind == "evict":
+        cluster.finish_deletions()
+    else:
+        for one in cluster.memory.objects(Pod)[:size]:
+            if kind == "end":
+                cluster.delete(Pod, one.metadata.name)
+            else:
+                labels = {**one.metadata.labels, QUEUE_LABEL: queue}
+                cluster.add(replace(one, metadata=replace(one.metadata, labels=labels)))
+
+
+LIMITS = st.dictionaries(st.sampled_from([*AMOUNTS.values(), FRACTION, "pods"]), st.integers(0, 4), max_size=2)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(LIMITS, min_size=4, max_size=4), st.lists(WORK, min_size=1, max_size=14))
+def test_incremental_counts_of_devices_equal_a_count_from_scratch(
+    limits: list[dict[str, int]], work: list[tuple[str, str, int, int, list[str]]]
+) -> None:
+    cluster = a_cluster([dict(one) for one in limits], Watcher(limits=False))
+    cluster.add(*(made(ResourceClaim, name, "default", **requests(1 + n % 2, n)) for n, name in enumerate(CLAIMS)))
+    for index, one in enumerate(work):
+        play(cluster, index, one)
+        cluster.run()
+        cache = cluster.scheduler.cache
+        cache.queues.reconcile()
+        for name in cache.queues.tree:
+            counts = cache.queues.counts(name)
+            assert {which: getattr(counts, which) for which in COUNTED} == from_scratch(cache, name), (name, one)
+        used = {claim for task in cache.tasks.values() if task.node is not None for claim in task.cls.claims}
+        others: dict[str, int] = {}
+        for claim in cache.objects.of(ResourceClaim).values():
+            if claim.status.allocation is not None and claim.key not in used:
+                for name, amount in claim_amounts(claim).items():
+                    others[name] = others.get(name, 0) + amount
+        assert cache.queues.claims.others == others
+        errors = [str(outcome.refusal.reason) for outcome in cluster.scheduler.outcomes.values()
+                  if outcome.refusal is not None and outcome.refusal.failed]  # fmt: skip
+        assert errors == []
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(LIMITS, min_size=4, max_size=4), st.lists(WORK, min_size=1, max_size=12))
+def test_queues_stay_within_their_limits_on_devices_after_every_placement(
+    limits: list[dict[str, int]], work: list[tuple[str, str, int, int, list[str]]]
+) -> None:
+    cluster = a_cluster([dict(one) for one in limits], Watcher(limits=True))
+    cluster.add(*(made(ResourceClaim, name, "default", **requests(1 + n % 2, n)) for n, name in enumerate(CLAIMS)))
+    for index, one in enumerate(work):
+        if one[0] not in ("move", "drop", "claim"):  # these change what running pods count with
+            play(cluster, index, one)
+            cluster.run()
+        errors = [str(outcome.refusal.reason) for outcome in cluster.scheduler.outcomes.values()
+                  if outcome.refusal is not None and outcome.refusal.failed]  # fmt: skip
+        assert errors == []
