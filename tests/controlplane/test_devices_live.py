@@ -13,8 +13,10 @@ from typing import Any
 import yaml
 
 from .invariants import Manifest, condition
-from .scenarios_world import EXAMPLES, Scenario
+from .queues_world import QUEUES, install_queues
+from .scenarios_world import EXAMPLES, Scenario, pod_spec
 
+LABEL = "fluence.flux-framework.org/queue"
 _API = "resource.k8s.io/v1"
 
 
@@ -296,3 +298,49 @@ def test_a_gang_gets_whole_gpus_partitions_and_shares_and_kube_scheduler_what_is
     assert (other != part, other.partition("-mig-")[0]) == (True, part.partition("-mig-")[0])
     for name in ("share", "whole"):
         scenario.wait_refused(name, "cannot allocate all claims")
+
+
+def _queue(scenario: Scenario, name: str, **spec: Any) -> str:
+    """Create a queue with a name of this run; return the name."""
+    name = f"{scenario.namespace}-{name}"
+    scenario.plane.create({"apiVersion": QUEUES, "kind": "Queue", "metadata": {"name": name}, "spec": spec})
+    return name
+
+
+def _pods(scenario: Scenario, queue: str, count: int, claims: list[Manifest]) -> list[str]:
+    """Create pods of a queue; return their names."""
+    names = [f"{queue}-{number}" for number in range(count)]
+    for name in names:
+        metadata = {"name": name, "namespace": scenario.namespace, "labels": {LABEL: queue}}
+        spec = pod_spec(None) | {"resourceClaims": claims, "terminationGracePeriodSeconds": 0}
+        scenario.plane.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    return names
+
+
+def test_queues_limit_and_reclaim_the_devices_of_claims(scenario: Scenario) -> None:
+    if scenario.plane.request("GET", f"/apis/{QUEUES}/queues")[0] != HTTPStatus.OK:
+        install_queues(scenario.plane)
+    _publish(scenario, scenario.add_node(cpu=8, devices=0), 3)
+    amount = f"{scenario.namespace}.deviceclass.resource.k8s.io/devices"
+    limited = _queue(scenario, "limited", limit={amount: 2}, deserved={amount: 1})
+    rich = _queue(scenario, "rich", deserved={amount: 2})
+    scenario.run()
+    claims = _template(scenario)
+    names = _pods(scenario, limited, 3, claims)
+    text = f"queue '{limited}' has reached its limit of {amount}: limit 2, allocated 2, requested 1"
+
+    def message(name: str) -> str:
+        return str((condition(scenario.pod(name), "PodScheduled") or {}).get("message", ""))
+
+    def waiting() -> list[str]:
+        return [name for name in names if text in message(name)]
+
+    assert len(scenario.until("the pod beyond the limit", lambda: waiting() or None)) == 1
+
+    def status() -> tuple[Any, Any]:
+        found = scenario.plane.request("GET", f"/apis/{QUEUES}/queues/{limited}")[1].get("status", {})
+        return found.get("allocated", {}).get(amount), found.get("pending", {}).get(amount)
+
+    scenario.until("the queue's status", lambda: status() == ("2", "1") or None)
+    scenario.wait_bound(*_pods(scenario, rich, 2, claims), seconds=90)
+    scenario.until("the status after an eviction", lambda: status()[0] == "1" or None)
