@@ -162,7 +162,7 @@ class DynamicResources:
         by_amount = {name: classes.get(device_class_of(name) or "") for name in requested}
         of_extended = classes_of_resources(classes, requested)
         wanted = {one.metadata.name: one for one in (*by_amount.values(), *of_extended.values()) if one is not None}
-        total = self._totals.of(wanted.values(), objects(ResourceSlice))
+        total = self._totals.of(wanted.values(), objects(ResourceSlice)) if wanted else {}
         found = {name: total[one.metadata.name] for name, one in by_amount.items() if one is not None}
         return found | {name: total[one.metadata.name] + int(nodes.allocatable(name).sum())
                         for name, one in of_extended.items()}  # fmt: skip
