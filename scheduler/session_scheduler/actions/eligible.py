@@ -48,8 +48,9 @@ class EligibleVictims:
         self._alike = alike
         self._reclaimable: dict[object, bool] = {}
         """By what makes victims equal: the answers of reclaimable callbacks."""
-        self._objections: dict[object, str | None] | None = {} if alike and session.registered.validates_alike else None
-        """Objections of reclaim validators, by what makes victims alike; None if the callbacks promise nothing."""
+        promised = alike and (not reclaims or session.registered.validates_alike)
+        self._objections: dict[object, str | None] | None = {} if promised else None
+        """Objections of validators, by what makes victims alike; None if the callbacks promise nothing."""
 
     def on(self, node: str) -> list[Task]:
         """The victims on a node, without tasks that callbacks spare or whose bind, or gang's bind, is in flight."""
@@ -91,9 +92,13 @@ class EligibleVictims:
         """What decides `objection` to evicting these victims, whatever the node; None if callbacks promise nothing."""
         if not self._limited:
             return ()
-        if not self._reclaims or self._objections is None:
+        if self._objections is None:
             return None
-        return tuple([(task.group.queue, task.cls, self._gang(task)) for task in victims if not self._leaves(task)])
+        staying = [task for task in victims if not self._leaves(task)]
+        if self._reclaims:
+            return tuple([(task.group.queue, task.cls, self._gang(task)) for task in staying])
+        return tuple([(task.group.queue, task.cls, self._gang(task), task.group.priority, task.group.preemptible)
+                      for task in staying])  # fmt: skip
 
     def others_end_on(self, node: str) -> bool:
         """Whether another preemption evicts tasks on the node that this group could evict, too."""
@@ -104,21 +109,22 @@ class EligibleVictims:
         )
 
     def objection(self, nominated: Mapping[Task, str], victims: Sequence[Task]) -> str | None:
-        """Why callbacks object to evicting these victims for these nominations; None if they do not."""
+        """Why callbacks object to evicting these victims for these nominations; None if they do not.
+
+        Callbacks about single victims that promise to answer alike are not called: they have allowed what `on` returns.
+        """
         if not self._limited:
             return None
-        scenario = Scenario(self._group, nominated, victims)
-        if not self._reclaims:
-            refusal = self._runner.preempt_refusal(scenario)
-        elif self._objections is None:
-            refusal = self._runner.reclaim_refusal(scenario)
-        else:
-            kind = self.alike(victims)
-            if kind not in self._objections:
-                refusal = self._runner.reclaim_refusal(scenario, spared=False)
-                self._objections[kind] = refusal.reason if refusal is not None else None
-            return self._objections[kind]
-        return refusal.reason if refusal is not None else None
+        scenario, known = Scenario(self._group, nominated, victims), self._objections
+        refusal_of = self._runner.reclaim_refusal if self._reclaims else self._runner.preempt_refusal
+        kind = None if known is None else self.alike(victims)
+        if known is not None and kind in known:
+            return known[kind]
+        refusal = refusal_of(scenario, spared=known is None)
+        why = refusal.reason if refusal is not None else None
+        if known is not None:
+            known[kind] = why
+        return why
 
     @staticmethod
     def _gang(task: Task) -> Group | None:

@@ -11,6 +11,7 @@ from typing import Final
 from session_scheduler.actions.plugin_placement import answers_by_node
 from session_scheduler.actions.trial import Trial
 from session_scheduler.framework.answers import NoPreemption, Preemption
+from session_scheduler.framework.callback_runner import Rejectors
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.framework.trial_cache import KnownNoPreemption
@@ -126,13 +127,14 @@ def _run_plugins_once(
     state = (session.ledger.committed, session.nominations.version)
     known = None if session.evaluator.naive else session.trials.no_preemption.get(key)
     if known is not None and known.state == state and session.nominations.node_of(task) is None:
-        session.runner.note_rejected(task, known.rejectors)
+        session.runner.note_rejected(task, known.rejectors.of_nodes)
+        session.runner.note_limited(task, known.rejectors.of_victims)
         return known.answer
-    rejectors: set[str] = set()
+    rejectors = Rejectors()
     with session.runner.collecting(rejectors):
         answer = _run_plugins(session, group, [task], alone=alone, reclaims=reclaims)
     if isinstance(answer, NoPreemption) and not answer.keep and state[0] == session.ledger.committed:
-        session.trials.no_preemption[key] = KnownNoPreemption(state, answer, frozenset(rejectors))
+        session.trials.no_preemption[key] = KnownNoPreemption(state, answer, rejectors)
     return answer
 
 
@@ -155,7 +157,7 @@ def _run_plugins(
             objection = trial.objection(found.nominated, found.victims)
             found = found if objection is None else NoPreemption(objection)
         for task in tasks if trial.awaits_binds and isinstance(found, NoPreemption) else ():
-            session.runner.note_rejected(task, (call.plugin,))
+            session.runner.note_limited(task, (call.plugin,))
         return found
     return None
 

@@ -22,6 +22,7 @@ from session_scheduler.actions.reprieve import Units, by_amounts, by_filters
 from session_scheduler.actions.request import PlacementRequest
 from session_scheduler.errors import FluenceError
 from session_scheduler.framework.answers import Scope
+from session_scheduler.framework.callback_runner import Rejectors
 from session_scheduler.framework.evaluation import evaluate, spare_of
 from session_scheduler.framework.node_refusals import summarise
 from session_scheduler.framework.row_results import RowResults
@@ -65,9 +66,9 @@ class Trial:
         traits = (group.preemptible, group.priority, group.queue) if registered.predicates else ()
         self._key = (tasks[0].cls, self.priority, session.nominated.left_out(tasks[0]), limited, traits)
         self._victims = EligibleVictims(session, group, self.priority, reclaims=reclaims, alike=memorable and alone)
-        self._sparing = session.trials.sparing(self._key) if self._keeps else set()
+        self._sparing = session.trials.sparing(self._key) if self._keeps else Rejectors()
         """The plugins that spare running pods. Reused results do not ask them again."""
-        for plugin in sorted(self._sparing):
+        for plugin in sorted(self._sparing.of_victims):
             runner.note_group(group, plugin)
         self._removal = SimulatedRemoval(session, by_node=self.by_node)
         self._apart: Mapping[str, Hashable] | None = None

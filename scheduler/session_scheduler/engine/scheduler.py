@@ -292,7 +292,7 @@ class Scheduler:
             left = len(session.outcomes) < len(due) or any(session.not_revisited.values())
             self.left_over |= session.cut_short and left
             self.sessions.close(session)
-            self.completion.record(session.outcomes, partial(_wanted, session))
+            self.completion.record(session.outcomes, partial(self._wanted, session))
             self.preemption.tried(session.outcomes)
             session.forget()
             self._release_nominations()
@@ -391,6 +391,13 @@ class Scheduler:
         for task in self.cache.tasks_on(node) if "preempt" in self.config.actions else ():
             yield task.priority if task.group.single else min(task.standing, task.group.priority), task.cls
 
+    def _wanted(self, session: Session, outcome: PlacementResult) -> Wants | None:
+        """The plugins that rejected each class of a group; empty if it is retried whatever happens."""
+        waits = self.preemption.awaits_victims(outcome.group.key)
+        wants = session.evaluator.wants(outcome, awaits_victims=waits)
+        again = session.not_revisited[outcome.group] > 0 and wants and not lacks_pods(wants)
+        return frozenset() if again else wants
+
     def _profile_of(self, group: Group) -> str | None:
         """The profile of the group's pods, the first by name if there are several; None if no profile serves them."""
         names = {task.pod.spec.scheduler_name for task in group.tasks.values()}
@@ -418,13 +425,6 @@ def _session_options(config: SchedulerConfig, evaluation: str) -> SessionOptions
         moves_gangs=config.consolidation.move_gangs,
         rest_seconds=config.consolidation.rest_seconds,
     )
-
-
-def _wanted(session: Session, outcome: PlacementResult) -> Wants | None:
-    """The plugins that rejected each class of a group; empty if the scheduler retries the group whatever happens."""
-    wants = session.evaluator.wants(outcome)
-    again = session.not_revisited[outcome.group] > 0 and wants and not lacks_pods(wants)
-    return frozenset() if again else wants
 
 
 def _wants_other_pods(outcome: PlacementResult) -> Wants:

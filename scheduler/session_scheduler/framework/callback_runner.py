@@ -37,6 +37,15 @@ class Mutation(msgspec.Struct, frozen=True):
     annotations: Mapping[str, str]
 
 
+class Rejectors(msgspec.Struct):
+    """The plugins to note for a task whose attempt reuses an answer."""
+
+    of_nodes: set[str] = msgspec.field(default_factory=set)
+    """They rejected it on nodes, or on any node."""
+    of_victims: set[str] = msgspec.field(default_factory=set)
+    """They limit which pods may be evicted for it."""
+
+
 class CallbackRunner:
     """Calls the registered callbacks. Methods that call plugins raise PluginError."""
 
@@ -45,7 +54,9 @@ class CallbackRunner:
         self._table = table
         self._calls = calls
         self._rejected: dict[Task, frozenset[str]] = {}
-        self._collected: list[set[str]] = []
+        self._limited: dict[Task, frozenset[str]] = {}
+        """By task: the plugins that limit which pods may be evicted for it."""
+        self._collected: list[Rejectors] = []
         self._job_keys: dict[Group, tuple[Key, ...]] = {}
         self._kinds: dict[HookCall, object] = {}
         """By order callback: the kind of its first answer (see `_kind`)."""
@@ -202,7 +213,7 @@ class CallbackRunner:
         """Note for some tasks that the reclaim callbacks rejected them."""
         plugins = {call.plugin for call in (*self.registered.reclaimable, *self.registered.reclaim_validators)}
         for task in tasks:
-            self.note_rejected(task, plugins)
+            self.note_limited(task, plugins)
 
     def queues_with_victims(self, group: Group, *, reclaims: bool) -> tuple[frozenset[str], str] | None:
         """Return the only queues in which callbacks allow the group to preempt, or to reclaim, and the first plugin
@@ -224,15 +235,15 @@ class CallbackRunner:
         """Return those of the victims that callbacks allow the group's queue to reclaim."""
         return self._allowed(self.registered.reclaimable, group, victims)
 
-    def preempt_refusal(self, scenario: Scenario) -> Refusal | None:
-        """Return why a scenario of preemption is not allowed."""
-        known = self.registered
-        return self._scenario_refusal(scenario, known.preemptable, known.preempt_validators, NOT_PREEMPTABLE)
-
-    def reclaim_refusal(self, scenario: Scenario, *, spared: bool = True) -> Refusal | None:
-        """Return why a scenario of reclaiming is not allowed. Without `spared`, skip the reclaimable callbacks: they
+    def preempt_refusal(self, scenario: Scenario, *, spared: bool = True) -> Refusal | None:
+        """Return why a scenario of preemption is not allowed. Without `spared`, skip the preemptable callbacks: they
         have already allowed these victims.
         """
+        sparing = self.registered.preemptable if spared else ()
+        return self._scenario_refusal(scenario, sparing, self.registered.preempt_validators, NOT_PREEMPTABLE)
+
+    def reclaim_refusal(self, scenario: Scenario, *, spared: bool = True) -> Refusal | None:
+        """Like `preempt_refusal`, for reclaiming and the reclaimable callbacks."""
         sparing = self.registered.reclaimable if spared else ()
         return self._scenario_refusal(scenario, sparing, self.registered.reclaim_validators, NOT_RECLAIMABLE)
 
@@ -307,22 +318,30 @@ class CallbackRunner:
 
     # ------------------------------------------------------------------ which plugin rejected which task
 
-    def rejected_by(self, task: Task) -> frozenset[str] | None:
-        """Return the plugins that rejected a task; None if that was not noted."""
-        return self._rejected.get(task)
+    def rejected_by(self, task: Task, *, awaits_victims: bool = False) -> frozenset[str] | None:
+        """Return the plugins that rejected a task; None if that was not noted.
+
+        They include those that limit the victims for the task, unless it `awaits_victims`: then it needs no others.
+        """
+        rejected, limited = self._rejected.get(task), self._limited.get(task)
+        if limited is None or (awaits_victims and rejected):
+            return rejected
+        return limited if rejected is None else rejected | limited
 
     def note_rejected(self, task: Task, plugins: Collection[str]) -> None:
         """Note that these plugins rejected a task. The queue requeues it when an event may change their answers."""
         for found in self._collected:
-            found.update(plugins)
-        known = self._rejected.get(task)
-        if known is None:
-            self._rejected[task] = frozenset(plugins)
-        elif not known.issuperset(plugins):
-            self._rejected[task] = known.union(plugins)
+            found.of_nodes.update(plugins)
+        _add(self._rejected, task, plugins)
+
+    def note_limited(self, task: Task, plugins: Collection[str]) -> None:
+        """Note that these plugins limit which pods may be evicted for a task, like `note_rejected`."""
+        for found in self._collected:
+            found.of_victims.update(plugins)
+        _add(self._limited, task, plugins)
 
     @contextmanager
-    def collecting(self, found: set[str]) -> Iterator[None]:
+    def collecting(self, found: Rejectors) -> Iterator[None]:
         """In this context add each noted plugin to `found`, even if it was noted before. The caller notes these plugins
         for each task that reuses the result.
         """
@@ -333,9 +352,9 @@ class CallbackRunner:
             self._collected.pop()
 
     def note_group(self, group: Group, plugin: str) -> None:
-        """Note for all pending tasks of a group that this plugin rejected them."""
+        """Note for all pending tasks of a group that this plugin limits which pods may be evicted for them."""
         for task in group.in_phase(Phase.PENDING):
-            self.note_rejected(task, (plugin,))
+            self.note_limited(task, (plugin,))
 
     def forget(self) -> None:
         """Drop all references back to the session."""
@@ -345,6 +364,7 @@ class CallbackRunner:
     def forget_rejections(self, task: Task) -> None:
         """Forget which plugins rejected the task: the scheduler retries it whatever happens."""
         self._rejected[task] = frozenset()
+        self._limited.pop(task, None)
 
     # ------------------------------------------------------------------ events
 
@@ -358,6 +378,14 @@ class CallbackRunner:
         """Notify handlers of a change of a task on a node. Raises PluginError; the change itself is not undone."""
         if handlers:
             notify(handlers, Event(task, node))
+
+
+def _add(noted: dict[Task, frozenset[str]], task: Task, plugins: Collection[str]) -> None:
+    known = noted.get(task)
+    if known is None:
+        noted[task] = frozenset(plugins)
+    elif not known.issuperset(plugins):
+        noted[task] = known.union(plugins)
 
 
 def notify(handlers: Sequence[HookCall], event: object) -> None:

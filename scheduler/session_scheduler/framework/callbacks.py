@@ -86,7 +86,7 @@ class Registered:
     reclaims_together: list[HookCall] = field(default_factory=list)
     reclaim_validators: list[HookCall] = field(default_factory=list)
     validates_alike: bool = True
-    """Whether reclaim validators depend only on the victims' queues and classes."""
+    """Whether reclaim validators answer alike (see `add_reclaim_validator`)."""
     queue_allocated: list[HookCall] = field(default_factory=list)
     queue_deserved: list[HookCall] = field(default_factory=list)
     queue_fair_share: list[HookCall] = field(default_factory=list)
@@ -257,7 +257,9 @@ class Callbacks:
         """`check(scenario)` returns None, or the reason why this preemption is not allowed.
 
         The scheduler calls it for each candidate node, before it takes the cheapest one; for a gang, for the scenario
-        that it found. The first reason counts. `alike` is as for `add_preemptable`.
+        that it found. The first reason counts. `alike` is a promise for the scenarios of one pod, for all pods of one
+        class, queue and priority: if the victims, without those that were evicted before (`session.leaves`), are in the
+        same queues, of the same classes and priorities, and preemptible alike, the answer is the same on every node.
         """
         self.registered.preempt_validators.append(self._callback("preempt validator", check))
         self.registered.preempts_alike &= alike
@@ -296,10 +298,8 @@ class Callbacks:
     def add_reclaim_validator(self, check: Callable[[Scenario], str | None], *, alike: bool = False) -> None:
         """Like `add_preempt_validator`, for a queue below its share that reclaims from others.
 
-        `alike` is a promise for the scenarios of one pod: if the victims, without those that were evicted before
-        (`session.leaves`), are in the same queues and of the same classes, the answer is the same on every node, and
-        for all pods of one class, queue and preemptibility for whose groups the `alike` of `add_reclaimable` returns
-        equal values.
+        `alike` promises more: whatever the victims' priorities, and for all pods of one class, queue and preemptibility
+        for whose groups the `alike` of `add_reclaimable` returns equal values. All these victims are preemptible.
         """
         self.registered.reclaim_validators.append(self._callback("reclaim validator", check))
         self.registered.validates_alike &= alike

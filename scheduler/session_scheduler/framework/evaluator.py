@@ -194,9 +194,11 @@ class Evaluator:
         self._beside.clear()
         self.forget_boards()
 
-    def wants(self, result: PlacementResult) -> Wants | None:
+    def wants(self, result: PlacementResult, *, awaits_victims: bool = False) -> Wants | None:
         """Return the plugins that rejected each class of the group's pending tasks. None if an error ended the attempt;
         an empty set if the scheduler retries the group whatever happens.
+
+        `awaits_victims`: the group is retried when its victims are gone. Until then its nominated tasks need no others.
 
         A gang could also be placed in ways that were not tried. So every filter of the tried classes counts, even if it
         rejected nothing.
@@ -209,7 +211,8 @@ class Evaluator:
         tried = set(result.tried) if together else ()
         wants = set()
         for task in group.in_phase(Phase.PENDING):
-            known = self._runner.rejected_by(task)
+            waits = awaits_victims and task.uid in self._nominated
+            known = self._runner.rejected_by(task, awaits_victims=waits)
             plugins = (known or frozenset()) | of_group
             if known is not None and not plugins:
                 return frozenset()

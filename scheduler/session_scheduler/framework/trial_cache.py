@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from session_scheduler.framework.answers import NoPreemption
+from session_scheduler.framework.callback_runner import Rejectors
 from session_scheduler.framework.row_results import RowChanges, RowResults
 from session_scheduler.framework.victims import SingleUnits
 from session_scheduler.model.classes import TaskClass
@@ -24,7 +25,7 @@ class KnownNoPreemption(msgspec.Struct, frozen=True):
 
     state: tuple[int, int]
     answer: NoPreemption
-    rejectors: frozenset[str]
+    rejectors: Rejectors
 
 
 class TrialCache:
@@ -38,7 +39,7 @@ class TrialCache:
         self._results: dict[Hashable, RowResults] = {}
         """The least recently used ones first."""
         self._bytes = 0
-        self._sparing: dict[Hashable, set[str]] = {}
+        self._sparing: dict[Hashable, Rejectors] = {}
         self.lasting: dict[TaskClass, BoolColumn] = {}
         """By class: the rows that pass the filters that do not depend on pods."""
         self.rows_with_victims: dict[tuple[frozenset[str], int], tuple[int, BoolColumn]] = {}
@@ -58,9 +59,9 @@ class TrialCache:
         """Cache a value for the row."""
         self._known.setdefault(key, {})[row] = int(self._changes.last()[row]), found
 
-    def sparing(self, key: Hashable) -> set[str]:
+    def sparing(self, key: Hashable) -> Rejectors:
         """Return the plugins that spared running pods in trials with this key. The caller adds to them."""
-        return self._sparing.setdefault(key, set())
+        return self._sparing.setdefault(key, Rejectors())
 
     def results(self, key: Hashable, width: int) -> RowResults:
         """Return the results for this key in `width` columns; empty for a new key."""

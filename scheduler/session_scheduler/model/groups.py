@@ -6,7 +6,7 @@ They belong to the cache. Event handlers change them between sessions; a session
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final
@@ -238,7 +238,7 @@ class Group(msgspec.Struct, eq=False):
         """The PodGroup's priority, else the highest priority of its tasks; 0 without tasks."""
         if self.own_priority is not None:
             return self.own_priority
-        return max((task.priority for task in self.tasks.values()), default=0)
+        return max([task.priority for task in self.tasks.values()], default=0)
 
     @property
     def starting(self) -> bool:
@@ -280,12 +280,10 @@ class Group(msgspec.Struct, eq=False):
                 return value == "preemptible"
         return self.priority < NON_PREEMPTIBLE_PRIORITY
 
-    def labels(self) -> Iterator[dict[str, str]]:
+    def labels(self) -> list[dict[str, str]]:
         """The labels of the PodGroup, then of its pods in order of uid."""
-        if self.pod_group is not None:
-            yield self.pod_group.metadata.labels
-        for _, task in sorted(self.tasks.items()):
-            yield task.pod.metadata.labels
+        found = [task.pod.metadata.labels for _, task in sorted(self.tasks.items())]
+        return found if self.pod_group is None else [self.pod_group.metadata.labels, *found]
 
     def in_phase(self, *phases: Phase) -> list[Task]:
         """Its tasks in these phases, in no particular order."""

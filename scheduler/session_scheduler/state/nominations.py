@@ -35,7 +35,7 @@ class Nominations:
         self.kinds: dict[tuple[int, str], dict[str, Task]] = {}
         """By standing and queue: the nominated tasks by uid, as of their nomination or the last `recount`."""
         self._kind_of: dict[str, tuple[int, str]] = {}
-        self.ended: list[tuple[Task, str]] = []
+        self.ended: dict[tuple[Task, str], None] = {}
         """The nominations, as (task, node), that have ended since `drain_ended`; without tasks that are on the node."""
         self._on_change = on_change
 
@@ -89,8 +89,7 @@ class Nominations:
             self._count(task)
             self.version += 1
             self._on_change(task)
-            if (task, node) in self.ended:  # the nomination is the same again
-                self.ended.remove((task, node))
+            self.ended.pop((task, node), None)  # the nomination is the same again
 
     def reserve(self, task: Task, start: float | None) -> None:
         """Set when a nominated task may have its node, in seconds since 1970; None: as soon as it can."""
@@ -131,7 +130,7 @@ class Nominations:
         if node is None:
             return
         if task.node != node:
-            self.ended.append((task, node))
+            self.ended[task, node] = None
         del self._on_node[node][task.uid]
         kind = self._kind_of.pop(task.uid)
         del self.kinds[kind][task.uid]
@@ -155,7 +154,7 @@ class Nominations:
 
     def drain_ended(self) -> list[tuple[Task, str]]:
         """Return and clear `ended`: other pods may now use these nodes."""
-        ended, self.ended = self.ended, []
+        ended, self.ended = list(self.ended), {}
         return ended
 
     def update_from_status(self, task: Task, before: Pod | None) -> None:

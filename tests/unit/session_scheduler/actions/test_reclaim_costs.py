@@ -15,6 +15,7 @@ from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.framework import nominated_pods
 from session_scheduler.framework.board import Board
 from session_scheduler.framework.callback_runner import CallbackRunner
+from session_scheduler.framework.callbacks import Scenario
 from session_scheduler.framework.nominated_pods import NominatedPods
 from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import hookimpl
@@ -235,3 +236,52 @@ def test_system_critical_pods_preempt_in_every_queue() -> None:
     cluster.run()
     cluster.assert_pending("critical")
     assert len(cluster.scheduler.cache.preempted) == 1
+
+
+def test_preempt_validators_evaluate_alike_victims_once_for_each_preemptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+    method = _counted(Reclaiming.exceeded_bound, calls, "validated")
+    monkeypatch.setattr(Reclaiming, "exceeded_bound", method)
+    cluster = full_cluster()
+    cluster.add(pod(f"p{number}", cpu="1", queue="full", priority=50) for number in range(WAITING))
+    cluster.run()
+    assert len(cluster.scheduler.cache.preempted) == WAITING
+    assert WAITING <= calls["validated"] <= 3 * WAITING
+
+
+def test_preempt_validators_are_asked_about_victims_of_each_priority() -> None:
+    class Spares:
+        name = "spares"
+
+        @hookimpl
+        def on_session_open(self, session: Session) -> None:
+            session.add_preempt_validator(self._check, alike=True)
+
+        def _check(self, scenario: Scenario) -> str | None:
+            return "too high" if any(task.priority < 10 for task in scenario.victims) else None
+
+    cluster = full_cluster(Spares())
+    cluster.add(node("last", cpu="1"), pod("ten", cpu="1", queue="full", priority=10, bound_to="last"))
+    cluster.add(pod("p", cpu="1", queue="full", priority=50))
+    cluster.run()
+    assert [cluster.scheduler.cache.tasks[uid].name for uid in cluster.scheduler.cache.preempted] == ["ten"]
+
+
+def test_a_pod_that_waits_for_its_victims_is_not_retried_when_other_nominations_end() -> None:
+    cluster = full_cluster()
+    cluster.add(pod(f"p{number}", cpu="1", queue=f"q{number % QUEUES}", priority=100) for number in range(WAITING))
+    cluster.run()
+    assert len(cluster.scheduler.cache.nominations.node_by_uid) == WAITING
+    cluster.advance(11)
+    cluster.run()
+    (profile,) = cluster.scheduler.profiles.values()
+    (postfilter,) = profile.functions("postfilter")
+    before = postfilter.calls
+    cluster.delete_pod("p0")
+    cluster.run(cycles=2)
+    assert len(cluster.scheduler.cache.nominations.node_by_uid) == WAITING - 1
+    assert postfilter.calls == before
+    cluster.finish_deletions()
+    cluster.advance(11)
+    cluster.run(cycles=2)
+    assert sum(node is not None for name, node in cluster.placements().items() if "/p" in name) == WAITING - 1
