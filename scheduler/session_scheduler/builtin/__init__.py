@@ -1,6 +1,7 @@
 """The built-in plugins: kube-scheduler's plugins under their own names and in their order, one file each.
 
-Three more are not in kube-scheduler: Proportion, for queues, GpuSharing, and GpuFragmentation, which is off by default.
+Four more are not in kube-scheduler: Proportion, for queues, GpuSharing, and two that are off by default:
+GpuFragmentation and NodeResourceTopologyMatch.
 Messages, formulas and the conditions to skip a plugin are those of Kubernetes 1.36; the conformance tests compare them
 with it.
 """
@@ -20,6 +21,7 @@ from session_scheduler.builtin.node_affinity import NodeAffinity
 from session_scheduler.builtin.node_declared_features import NodeDeclaredFeatures
 from session_scheduler.builtin.node_name import NodeName
 from session_scheduler.builtin.node_ports import NodePorts
+from session_scheduler.builtin.node_resource_topology_match import NodeResourceTopologyMatch
 from session_scheduler.builtin.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from session_scheduler.builtin.node_resources_fit import NodeResourcesFit
 from session_scheduler.builtin.node_unschedulable import NodeUnschedulable
@@ -56,6 +58,7 @@ _IN_ORDER: Final = (
     Proportion,
     GpuSharing,
     GpuFragmentation,
+    NodeResourceTopologyMatch,
 )
 
 BUILTIN: Final[Mapping[str, type]] = {plugin.name: plugin for plugin in _IN_ORDER}

@@ -36,6 +36,7 @@ from session_scheduler.model.devices import DEVICE_KINDS, DeviceObject, Resource
 from session_scheduler.model.field_checks import FieldError, check_labels, check_metadata, check_name
 from session_scheduler.model.group_api import V1BETA1, GroupVersion, WirePodGroup
 from session_scheduler.model.meta import ClusterScoped
+from session_scheduler.model.node_topology import NodeResourceTopology
 from session_scheduler.model.objects import KubeObject, Node, ObjectMeta, Pod, PodGroup, PortObject, PriorityClass
 from session_scheduler.model.policy import PodDisruptionBudget
 from session_scheduler.model.queue_objects import Queue
@@ -71,6 +72,7 @@ class LoadedManifests:
     """Claims (also those that were created for pods), volumes and what provides them."""
     budgets: tuple[PodDisruptionBudget, ...] = ()
     queues: tuple[Queue, ...] = ()
+    topologies: tuple[NodeResourceTopology, ...] = ()
     ignored: Mapping[str, int] = field(default_factory=dict)
     """The number of objects of each kind that no scheduler reads, for example {"Service": 2}."""
     left_out: Mapping[str, int] = field(default_factory=dict)
@@ -84,7 +86,7 @@ class LoadedManifests:
     def objects(self) -> tuple[KubeObject, ...]:
         """All objects except those of the snapshot."""
         return (*self.nodes, *self.priority_classes, *self.related, *self.storage, *self.devices, *self.budgets,
-                *self.queues, *self.pod_groups, *self.pods)  # fmt: skip
+                *self.queues, *self.topologies, *self.pod_groups, *self.pods)  # fmt: skip
 
 
 def load_manifests(
@@ -209,7 +211,14 @@ _KINDS: Mapping[tuple[str, str], _Kind] = {
     **_entries(_check_service, Service),
     **_entries(_check_priority_class, PriorityClass),
     **_entries(
-        _check_metadata, Namespace, *STORAGE_KINDS, *DEVICE_KINDS, ResourceClaimTemplate, PodDisruptionBudget, Queue
+        _check_metadata,
+        Namespace,
+        *STORAGE_KINDS,
+        *DEVICE_KINDS,
+        ResourceClaimTemplate,
+        PodDisruptionBudget,
+        Queue,
+        NodeResourceTopology,
     ),
     ("scheduling.k8s.io", "PodGroup"): _Kind("v1alpha2", PodGroup, check_pod_group, others=(V1BETA1,)),
     ("scheduling.k8s.io", "Workload"): _Kind("v1alpha2", GroupWorkload, check_group_workload, others=(V1BETA1,)),
@@ -408,6 +417,7 @@ class _Loader:
             devices=tuple(stamps.on(v) for v in (*devices, *claims.made)),
             budgets=tuple(stamps.on(v) for v in values if isinstance(v, PodDisruptionBudget)),
             queues=tuple(stamps.on(v) for v in values if isinstance(v, Queue)),
+            topologies=tuple(stamps.on(v) for v in values if isinstance(v, NodeResourceTopology)),
             pod_groups=pod_groups,
             priority_classes=tuple(stamps.on(c) for c in classes),
             related=tuple(stamps.on(v) for v in related),

@@ -23,7 +23,7 @@ from session_scheduler.base.clock import Clock
 from session_scheduler.base.gathering import all_of
 from session_scheduler.cluster.errors import ClusterError, Gone, Invalid, NotFound, TooManyRequests
 from session_scheduler.cluster.port import Change, Listing, Reader, WatchEvent
-from session_scheduler.cluster.refused_kinds import REFUSALS, RETRY_SECONDS, RetryLimit, is_gated, remedy
+from session_scheduler.cluster.refused_kinds import REFUSALS, RETRY_SECONDS, RetryLimit, is_rare, remedy
 from session_scheduler.model.objects import KubeObject, ObjectName, name_of
 
 _log = structlog.get_logger(__name__)
@@ -208,7 +208,7 @@ class _Follower:
             if not self._optional:
                 raise
             self.refused = True
-            log = _log.info if is_gated(self.kind, refusal) else _log.warning
+            log = _log.info if is_rare(self.kind, refusal) else _log.warning
             log("cannot list a kind: treating it as empty until the API server allows it", kind=self.kind,
                 why=str(refusal.__cause__), remedy=remedy(self.kind, refusal))  # fmt: skip
             return ()

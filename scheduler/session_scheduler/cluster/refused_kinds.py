@@ -10,8 +10,8 @@ REFUSALS: Final = (Forbidden, Invalid, NotFound)
 """Errors for a kind that the API server does not serve, or that the account may not list."""
 RETRY_SECONDS: Final = 30.0
 """Seconds for which such errors are retried: a starting API server does not know all roles and APIs yet."""
-_GATED: Final = ("DeviceTaintRule",)
-"""Kinds behind feature gates that are off by default: few API servers serve them."""
+_RARE: Final = ("DeviceTaintRule", "NodeResourceTopology")
+"""Kinds behind feature gates that are off by default, or of an agent: few API servers serve them."""
 
 
 class RetryLimit:
@@ -35,9 +35,9 @@ class RetryLimit:
                               f"{remedy(self._kind, error)}") from error  # fmt: skip
 
 
-def is_gated(kind: str, error: ClusterError) -> bool:
-    """Whether the API server does not serve a kind because its feature gate is off, which is the default."""
-    return kind in _GATED and isinstance(error, NotFound)
+def is_rare(kind: str, error: ClusterError) -> bool:
+    """Whether the API server does not serve a kind that few do."""
+    return kind in _RARE and isinstance(error, NotFound)
 
 
 def remedy(kind: str, error: ClusterError) -> str:

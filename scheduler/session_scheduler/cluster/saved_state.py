@@ -18,6 +18,7 @@ from session_scheduler.cluster.documents import SNAPSHOT, Document
 from session_scheduler.config.settings import CONFIG_API_VERSION
 from session_scheduler.model.columns import natural
 from session_scheduler.model.devices import DEVICE_KINDS
+from session_scheduler.model.node_topology import NodeResourceTopology
 from session_scheduler.model.objects import ConfigMap, Node, Pod, PodGroup, PortObject, PriorityClass
 from session_scheduler.model.policy import PodDisruptionBudget
 from session_scheduler.model.queue_objects import Queue
@@ -26,7 +27,7 @@ from session_scheduler.model.storage import STORAGE_KINDS
 
 _IN_ORDER: Final[tuple[type[PortObject], ...]] = (
     PriorityClass, Node, ConfigMap, PodGroup, *RELATED_KINDS, *STORAGE_KINDS, *DEVICE_KINDS,
-    PodDisruptionBudget, Queue, Pod,
+    PodDisruptionBudget, Queue, NodeResourceTopology, Pod,
 )  # fmt: skip
 _KINDS: Final[Mapping[str, type[PortObject]]] = {kind.__name__: kind for kind in _IN_ORDER}
 _NOT_KEPT: Final = ("kubectl.kubernetes.io/last-applied-configuration",)

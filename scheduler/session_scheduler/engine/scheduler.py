@@ -43,6 +43,7 @@ from session_scheduler.model.cluster_view import ClusterView
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.devices import DEVICE_KINDS
 from session_scheduler.model.groups import Group, Phase
+from session_scheduler.model.node_topology import NodeResourceTopology
 from session_scheduler.model.objects import KubeObject, Node, Pod, PodGroup, PriorityClass
 from session_scheduler.model.policy import PodDisruptionBudget
 from session_scheduler.model.queue_objects import Queue
@@ -56,17 +57,25 @@ from session_scheduler.state.scheduling_queue import GANG_SCHEDULING, Scheduling
 from session_scheduler.state.tables import ObjectTables
 
 OPTIONAL_KINDS: tuple[type[KubeObject], ...] = (
-    *RELATED_KINDS, *STORAGE_KINDS, *DEVICE_KINDS, PodDisruptionBudget, Queue,
+    *RELATED_KINDS, *STORAGE_KINDS, *DEVICE_KINDS, PodDisruptionBudget, Queue, NodeResourceTopology,
 )  # fmt: skip
 """The kinds of `KINDS` that the scheduler can do without, at the cost of a feature such as default spreading."""
 KINDS: tuple[type[KubeObject], ...] = (PriorityClass, Node, PodGroup, *OPTIONAL_KINDS, Pod)
 """The watched kinds, in the order in which the cache needs them: a pod's group and priority before the pod."""
+_OF_ONE_PLUGIN: Mapping[type[KubeObject], str] = {NodeResourceTopology: "NodeResourceTopologyMatch"}
+"""Kinds that only one plugin reads, which is off by default. Their objects change often."""
 INGESTED_AT_ONCE = 500
 """Objects to ingest before yielding to other tasks: the renewal of the lease must not wait for all pods of a large
 cluster."""
 _DECIDED_AT_ONCE = 8
 """Pods to decide on, in about 3 ms, before yielding to other tasks: yielding costs a tenth of the time for a pod, and
 cold processor caches. After a pod that needs preemption, which takes as long as many, a session yields at once."""
+
+
+def watched_kinds(profiles: Mapping[str, HookCalls]) -> list[type[KubeObject]]:
+    """`KINDS`, without those that no plugin of these profiles reads."""
+    enabled = {name for calls in profiles.values() for name in calls.instances}
+    return [kind for kind in KINDS if _OF_ONE_PLUGIN.get(kind) in (None, *enabled)]
 
 
 class Scheduler:

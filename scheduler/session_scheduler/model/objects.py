@@ -28,6 +28,7 @@ from session_scheduler.model.meta import NodeSelectorTerm as NodeSelectorTerm
 from session_scheduler.model.meta import ObjectMeta as ObjectMeta
 from session_scheduler.model.meta import OwnerReference as OwnerReference
 from session_scheduler.model.meta import Quantity as Quantity
+from session_scheduler.model.node_topology import NodeResourceTopology
 from session_scheduler.model.policy import PodDisruptionBudget
 from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.related import RelatedObject
@@ -422,7 +423,8 @@ class Lease(Namespaced, frozen=True, tag_field="kind", tag="Lease"):
 
 KubeObject = (
     Pod | Node | PodGroup | PriorityClass | StorageObject | DeviceObject | RelatedObject | PodDisruptionBudget | Queue
-)
+    | NodeResourceTopology
+)  # fmt: skip
 """The kinds that the scheduler lists and watches."""
 PortObject = KubeObject | ConfigMap | Lease | WorkloadObject
 """All kinds that the cluster port serves."""

@@ -12,7 +12,7 @@ from session_scheduler.cluster.errors import ClusterError
 from session_scheduler.cluster.kube_requests import RequestSettings
 from session_scheduler.cluster.kubernetes import connect
 from session_scheduler.cluster.port import Cluster
-from session_scheduler.cluster.refused_kinds import REFUSALS, is_gated, remedy
+from session_scheduler.cluster.refused_kinds import REFUSALS, is_rare, remedy
 from session_scheduler.engine.scheduler import KINDS, OPTIONAL_KINDS
 from session_scheduler.model.gang_plan import config_map_of
 from session_scheduler.model.objects import ConfigMap, KubeObject, PodGroup, PortObject
@@ -57,7 +57,7 @@ async def _kind(cluster: _FencedCluster, kind: type[KubeObject]) -> Sequence[Kub
     try:
         return (await cluster.list(kind)).items
     except REFUSALS as error:
-        if is_gated(kind.__name__, error):
+        if is_rare(kind.__name__, error):
             return ()
         advice = remedy(kind.__name__, error).replace("this account", "your account")
         if kind not in OPTIONAL_KINDS:

@@ -24,6 +24,7 @@ from session_scheduler.cluster.workloads import made_up_uid
 from session_scheduler.config.settings import Profile, SchedulerConfig
 from session_scheduler.errors import InputError
 from session_scheduler.model.devices import ResourceSlice
+from session_scheduler.model.node_topology import NodeResourceTopology
 from session_scheduler.model.objects import Node, ObjectMeta, PortObject
 from session_scheduler.model.storage import CSINode
 from session_scheduler.offline.decision import simulate_explained
@@ -37,7 +38,7 @@ _MOST: Final = 10_000
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _DECIDED: Final = ("node", "backend", "attributes")
 """The columns of a pod that are a decision."""
-_Kube = TypeVar("_Kube", Node, CSINode, ResourceSlice)
+_Kube = TypeVar("_Kube", Node, CSINode, NodeResourceTopology, ResourceSlice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,7 @@ def _uniform_node(state: ClusterState, where: str) -> Node:
 
 
 def _with_copies(state: ClusterState, template: Node, count: int, *, brought: bool = False) -> ClusterState:
-    """The state with copies of a node, its CSINode and its ResourceSlices, without pods."""
+    """The state with copies of a node, its CSINode, NodeResourceTopology and ResourceSlices, without pods."""
     name = template.metadata.name
     used = {node.metadata.name for node in _nodes(state)}
     free = (new for number in numbers(1) if (new := f"{name}-added-{number}") not in used)
@@ -189,7 +190,7 @@ def _with_copies(state: ClusterState, template: Node, count: int, *, brought: bo
 
 
 def _describes(obj: PortObject, node: str) -> bool:
-    if isinstance(obj, CSINode):
+    if isinstance(obj, CSINode | NodeResourceTopology):
         return obj.metadata.name == node
     return isinstance(obj, ResourceSlice) and obj.spec.node_name == node
 
@@ -201,10 +202,16 @@ def _copied_node(node: Node, name: str) -> Node:
     return changed(node, metadata=metadata)
 
 
-def _copied(obj: CSINode | ResourceSlice, node: str, name: str) -> CSINode | ResourceSlice:
-    """A node's CSINode or ResourceSlice for a copy of the node, with its own pool of devices."""
+def _copied(
+    obj: CSINode | NodeResourceTopology | ResourceSlice, node: str, name: str
+) -> CSINode | NodeResourceTopology | ResourceSlice:
+    """An object of a node for a copy of the node: with empty NUMA zones, and with its own pool of devices."""
     if isinstance(obj, CSINode):
         return changed(obj, metadata=_renamed(obj, name))
+    if isinstance(obj, NodeResourceTopology):
+        zones = tuple(changed(zone, resources=tuple(changed(one, available=one.allocatable) for one in zone.resources))
+                      for zone in obj.zones)  # fmt: skip
+        return changed(obj, metadata=_renamed(obj, name), zones=zones)
     own = obj.spec.pool.name
     pool = changed(obj.spec.pool, name=name if own == node else f"{own}-{name}")
     return changed(obj, metadata=_renamed(obj, f"{obj.metadata.name}-{name}"),

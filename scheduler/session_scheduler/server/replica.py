@@ -29,7 +29,7 @@ from session_scheduler.cluster.port import Change
 from session_scheduler.config.settings import SchedulerConfig, shown
 from session_scheduler.engine.extender_calls import ExtenderCalls
 from session_scheduler.engine.loop import SchedulerLoop
-from session_scheduler.engine.scheduler import KINDS, OPTIONAL_KINDS, Scheduler
+from session_scheduler.engine.scheduler import OPTIONAL_KINDS, Scheduler, watched_kinds
 from session_scheduler.framework.bindings import Runtime
 from session_scheduler.framework.extender_answers import NAME as EXTENDERS
 from session_scheduler.framework.extender_answers import ExtenderAnswers
@@ -160,7 +160,7 @@ class Replica:
         loop = self._loop = SchedulerLoop(scheduler, observer, metrics, self._clock, due)
         self._explanations = Explanations(scheduler, self._clock, due.set)
         loop.add_idle_task(self._explanations)
-        mirror = Mirror(cluster if partition is None else partition, KINDS,
+        mirror = Mirror(cluster if partition is None else partition, watched_kinds(self._profiles),
                         loop.deliver if partition is None else partition.deliver, clock=self._clock,
                         reconcile_seconds=config.reconcile_seconds, meter=metrics.watches,
                         optional=OPTIONAL_KINDS)  # fmt: skip

@@ -22,7 +22,7 @@ DECLARED = {
 
 def test_weights_and_order_are_kube_schedulers() -> None:
     weights = dict(DEFAULT_PLUGINS)
-    assert list(BUILTIN) == [*(name for name, _ in DEFAULT_PLUGINS), "GpuFragmentation"]
+    assert list(BUILTIN) == [*(name for name, _ in DEFAULT_PLUGINS), "GpuFragmentation", "NodeResourceTopologyMatch"]
     assert [name for name in BUILTIN if name in DECLARED] == list(DECLARED)
     assert {name: weights[name] for name in DECLARED if weights[name] != 1} == {
         "TaintToleration": 3, "NodeAffinity": 2, "DynamicResources": 2,

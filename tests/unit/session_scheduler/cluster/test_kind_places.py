@@ -38,6 +38,7 @@ policy/v1: poddisruptionbudgets
 resource.k8s.io/v1: deviceclasses* resourceslices* resourceclaims
 resource.k8s.io/v1beta2: devicetaintrules*
 fluence.flux-framework.org/v1alpha1: queues*
+topology.node.k8s.io/v1alpha2: noderesourcetopologies*
 """
 """The resources of each API version; a star marks cluster-scoped ones."""
 
