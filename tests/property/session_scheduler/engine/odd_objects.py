@@ -127,6 +127,10 @@ WHOLE: Final[dict[str, Tree]] = {
     "Queue": {"spec": {"parent": "default", "deserved": {"cpu": "1"}, "limit": {"cpu": "2", "pods": 3},
                        "overQuotaWeight": 1, "priority": 1},
               "status": {"allocated": {"cpu": "1"}, "conditions": [{"type": "Ready", "status": "True"}]}},
+    "NodeResourceTopology": {
+        "attributes": [{"name": "topologyManagerPolicy", "value": "single-numa-node"}], "topologyPolicies": ["None"],
+        "zones": [{"name": "node-0", "type": "Node", "costs": [{"name": "node-0", "value": 10}], "resources": [
+            {"name": "cpu", "capacity": "2", "allocatable": "2", "available": "1"}]}]},
     "PriorityClass": {"value": 100, "globalDefault": True, "preemptionPolicy": "Never"},
     "Namespace": {},
     "Service": {"spec": {"selector": {"app": "odd"}}},

@@ -49,7 +49,7 @@ def others(cluster: FakeCluster) -> list[str]:
 @pytest.mark.parametrize("seed", range(len(KINDS)))
 def test_an_odd_object_affects_no_other_pods(seed: int) -> None:
     choose = random.Random(seed)
-    cluster = FakeCluster(checked=False)  # odd pods on nodes have odd requests
+    cluster = FakeCluster(checked=False).use("NodeResourceTopologyMatch")  # odd pods on nodes have odd requests
     cluster.add(*(node(f"n{n}", labels={"zone": "a", "age": "3"}) for n in (1, 2)), node("n3"))
     trees: list[Tree] = [{**WHOLE[kind], "kind": kind, "metadata": metadata("odd")}
                          for kind in KINDS if kind not in ("Pod", "Node", KINDS[seed % len(KINDS)])]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from tests.tools.observing import observe
 
+from session_scheduler.builtin import BUILTIN, DEFAULT_PLUGINS
 from session_scheduler.framework.observer import Observer
 from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.model.devices import ResourceClaim, ResourceSlice
@@ -198,6 +199,8 @@ class World:
     def __init__(self, case: Case) -> None:
         self.case = case
         self.cluster = FakeCluster(checked=False)
+        for name in case.refused_by & (BUILTIN.keys() - dict(DEFAULT_PLUGINS).keys()):
+            self.cluster.use(name)
         self.cluster.add(*case.there)
         self.tries = observed(self.cluster)
         self.cluster.run()

@@ -20,10 +20,12 @@ from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.devices import DeviceClass
 from session_scheduler.model.events import ActionType, ClusterEvent
 from session_scheduler.model.meta import ObjectMeta
+from session_scheduler.model.node_topology import NodeResourceTopology
 from session_scheduler.model.objects import Node, Pod, Toleration
 from session_scheduler.model.related import Service
 from session_scheduler.testing import FakeCluster, node, pod, pod_group
 
+from ....tools.numa import guaranteed, topology
 from ....tools.volumes import volume
 from .requeue_claim_cases import CLAIMS
 from .requeue_near_cases import NEAR
@@ -84,6 +86,25 @@ CASES: dict[str, Case] = NEAR | CLAIMS | {
          pod("waits", annotations=PARTS)],
         {"GpuSharing"},
         {"the pod with whole GPUs ends": [ENDS]},
+    ),
+
+    "NodeResourceTopologyMatch": Case(
+        [node("n1", cpu=16), topology("n1", {"cpu": 8}, {"cpu": 8}), guaranteed("runs", cpu=2, bound_to="n1"),
+         running("plain"), guaranteed("waits", cpu=9)],
+        {"NodeResourceTopologyMatch"},
+        {
+            "a pod in a zone ends": [ENDS],
+            "a node comes": [node("n2", cpu=1)],
+            "a zone of the node has more": [topology("n1", {"cpu": 7}, {"cpu": 9})],
+            "another node has a zone that fits": [topology("n2", {"cpu": 9})],
+            "the node aligns no pods any more": [topology("n1", {"cpu": 8}, {"cpu": 8}, policy="none")],
+            "the node has no object any more": [(NodeResourceTopology, "n1", "")],
+        },
+        {
+            "a pod without zones ends": [(Pod, "plain")],
+            "no zone fits": [topology("n1", {"cpu": 8}, {"cpu": 8}, used={0: {"cpu": 2}})],
+            "a node offers more": [node("n1", cpu=20)],
+        },
     ),
 
     "NodeResourcesFit": Case(
