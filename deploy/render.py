@@ -22,6 +22,7 @@ SOURCES = {
     "options/gpu-device-plugin.yaml": "options/gpu-device-plugin",
     "options/master-queue.yaml": "options/master-queue",
     "options/monitoring.yaml": "options/monitoring",
+    "options/numa.yaml": "options/numa",
     "options/reserved-gpus.yaml": "options/reserved-gpus",
     "options/slurm-bridge.yaml": "options/slurm-bridge",
 }

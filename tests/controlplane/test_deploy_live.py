@@ -19,13 +19,14 @@ from .harness import ADMIN, ControlPlane
 
 FLAT = ("queues.yaml", "fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml", "options/annotations.yaml",
         "options/coordination.yaml", "options/fencing.yaml", "options/master-queue.yaml", "options/monitoring.yaml",
-        "options/slurm-bridge.yaml", "options/gpu-device-plugin.yaml", "options/reserved-gpus.yaml")  # fmt: skip
+        "options/slurm-bridge.yaml", "options/gpu-device-plugin.yaml", "options/reserved-gpus.yaml",
+        "options/numa.yaml")  # fmt: skip
 EVERYTHING = (
     "--set-file",
     f"resourcesFile={RESOURCES}",
     "--set",
     "coordination.enabled=true,fencing.enabled=true,masterQueue.enabled=true,monitoring.enabled=true,"
-    "slurmBridge.enabled=true,reservedGpus.enabled=true",
+    "slurmBridge.enabled=true,reservedGpus.enabled=true,numa.enabled=true",
 )
 DEFINITIONS = Path(__file__).parent / "monitoring_definitions.yaml"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/fluence-webhook"

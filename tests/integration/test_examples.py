@@ -325,3 +325,9 @@ def test_a_gang_has_a_reservation_at_nine_o_clock_and_windows_stay_free() -> Non
     assert firmware in pods["archive"]["reason"]
     calibration = "backend borealis is in maintenance window calibration from 2026-11-23T07:00:00Z to 2026-11-23T10:00"
     assert calibration in pods["calibrated"]["reason"]
+
+
+def test_pods_are_aligned_with_the_numa_nodes_of_a_node() -> None:
+    pods = placed(fluence("simulate", EXAMPLES / "15-numa", "-o", "json"))
+    assert (pods["aligned"]["node"], pods["burstable"]["node"], pods["wide"]["node"]) == ("n1", "n1", None)
+    assert "1 cannot align pod." in pods["wide"]["reason"]

@@ -19,7 +19,7 @@ PAGES = ("docs/how-to/deploy.md", "docs/how-to/deploy-a-plugin.md", "docs/how-to
 EVERY = pytest.mark.parametrize("page", PAGES)
 FILES = ("queues.yaml", "fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml", "options/coordination.yaml",
          "options/fencing.yaml", "options/go-compatible.yaml", "options/gpu-device-plugin.yaml",
-         "options/reserved-gpus.yaml", "options/master-queue.yaml", "options/monitoring.yaml",
+         "options/numa.yaml", "options/reserved-gpus.yaml", "options/master-queue.yaml", "options/monitoring.yaml",
          "options/slurm-bridge.yaml")  # fmt: skip
 
 

@@ -10,6 +10,7 @@ PAGE = DEPLOY.parent / "docs/how-to/deploy.md"
 OPTIONS = (
     "options/coordination.yaml",
     "options/go-compatible.yaml",
+    "options/numa.yaml",
     "options/reserved-gpus.yaml",
     "options/slurm-bridge.yaml",
     "options/master-queue.yaml",

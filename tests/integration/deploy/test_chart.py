@@ -94,6 +94,20 @@ def test_whole_and_shared_gpus_on_one_node_take_one_value() -> None:
     assert gpus == [{"wholeGpus": "reserved", "reservations": {"namespace": NAMESPACE}}] * 2
 
 
+def test_numa_alignment_takes_one_value_and_its_arguments() -> None:
+    made = chart(
+        "--set", "numa.enabled=true,numa.arguments.scoringStrategy.type=MostAllocated,slurmBridge.enabled=true"
+    )
+    files = manifests("options/numa.yaml")
+    names = {key(each) for each in files}
+    same([each for each in made if key(each) in names], files)
+    config = parse_config(find(made, "ConfigMap", "fluence")["data"]["config.yaml"], "config.yaml")
+    found = [
+        one.args for profile in config.profiles for one in profile.plugins if one.name == "NodeResourceTopologyMatch"
+    ]
+    assert found == [{"scoringStrategy": {"type": "MostAllocated"}}]
+
+
 def test_whole_and_shared_gpus_on_one_node_need_the_device_plugin_and_the_policies() -> None:
     for part in ("devicePlugin", "policies"):
         assert "reservedGpus.enabled needs devicePlugin.enabled and policies.enabled: set both to true" in refusal(

@@ -75,6 +75,27 @@ def test_a_slot_gathers_from_below_sockets_but_never_across_nodes() -> None:
     assert not matcher.satisfy(spec(slot(1, want("core", 9))))
 
 
+def test_a_slot_below_a_socket_takes_cores_and_gpus_of_one_socket() -> None:
+    graph = Graph()
+    node = graph.add("node", 0, graph.add("cluster", 0), rank=0)
+    for number, gpus in enumerate((0, 2)):
+        socket = graph.add("socket", number, node, rank=0)
+        for kind, count in (("core", 4), ("gpu", gpus)):
+            for one in range(count):
+                graph.add(kind, 4 * number + one, socket, rank=0)
+    matcher = Matcher(graph.jgf(), policy="low")
+    job = spec(want("node", 1, want("socket", 1, slot(1, want("core", 3), want("gpu", 1)))))
+    below = "/cluster0/node0/socket1/"
+    assert sorted(taken(matcher.allocate(job).R)) == [f"{below}{name}" for name in ("core4", "core5", "core6", "gpu4")]
+    with pytest.raises(Busy):
+        matcher.allocate(job)
+    without = spec(want("node", 1, slot(1, want("core", 6), want("gpu", 1))))
+    with pytest.raises(Busy, match="write out the levels between"):
+        Matcher(graph.jgf()).allocate(without)
+    found = taken(Matcher(graph.jgf(), compatible=False).allocate(without).R)
+    assert {path.split("/")[3] for path in found} == {"socket0", "socket1"}
+
+
 def test_an_exclusive_node_takes_everything_below_it() -> None:
     matcher = Matcher(machine(nodes=1))
     found = taken(matcher.allocate(spec(want("node", 1, slot(1, CORE), exclusive=True))).R)

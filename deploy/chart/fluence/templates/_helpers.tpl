@@ -168,9 +168,10 @@ startupProbe:
 {{- include "fluence.checkConfig" . -}}
 {{- $args := mergeOverwrite (dict "requireInjectedEnv" (and .Values.webhook.enabled .Values.requireInjectedEnv)) (ternary (dict "goCompatible" true) dict (default false (.Values.goCompatible).enabled)) (deepCopy .Values.pluginArguments) -}}
 {{- $gpus := ternary (list (dict "name" "GpuSharing" "args" (dict "wholeGpus" "reserved" "reservations" (dict "namespace" .Release.Namespace)))) list (default false (.Values.reservedGpus).enabled) -}}
+{{- $numa := ternary (list (dict "name" "NodeResourceTopologyMatch" "args" (default dict (.Values.numa).arguments))) list (default false (.Values.numa).enabled) -}}
 {{- $profiles := list -}}
 {{- range .Values.schedulerNames -}}
-{{- $profiles = append $profiles (dict "schedulerName" . "plugins" (concat (list (dict "name" "fluence" "args" $args)) $gpus)) -}}
+{{- $profiles = append $profiles (dict "schedulerName" . "plugins" (concat (list (dict "name" "fluence" "args" $args)) $gpus $numa)) -}}
 {{- end -}}
 {{- with .Values.slurmBridge -}}
 {{- if .enabled -}}
