@@ -274,7 +274,7 @@ class RowZones:
         fits = self.fit(requests)
         counts = np.array([one.counts for one in items])
         shares = np.zeros((len(items), *fits.shape))
-        """By item and zone: the largest part that one item is of what makes the zone too small."""
+        """By item and zone: the largest part of the amount that makes the zone too small."""
         weights = [np.ones(fits.shape)]
         for name, amount in requests:
             zones = self.free.get(name)

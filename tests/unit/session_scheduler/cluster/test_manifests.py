@@ -93,6 +93,15 @@ def test_kinds_that_no_scheduler_reads_are_counted() -> None:
     assert names(loaded) == ["p"]
 
 
+def test_node_resource_topologies_are_read() -> None:
+    zone = {"name": "node-0", "type": "Node", "resources": [{"name": "cpu", "capacity": 4, "available": "3500m"}]}
+    loaded = load({"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology",
+                   "metadata": {"name": "n1"}, "zones": [zone]})  # fmt: skip
+    assert [one.zones[0].resources[0].available for one in loaded.topologies] == ["3500m"]
+    assert loaded.objects == loaded.topologies
+    assert loaded.ignored == {}
+
+
 def test_ignored_kinds_that_may_create_pods_are_logged() -> None:
     kinds = ("v1 Secret", "v1 ConfigMap", "rbac.authorization.k8s.io/v1 Role", "v1 Widget", "v1 Widget",
              "serving.knative.dev/v1 Service", "ray.io/v1 RayJob")  # fmt: skip

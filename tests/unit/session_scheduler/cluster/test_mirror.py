@@ -472,7 +472,7 @@ async def test_the_remedy_for_an_unserved_kind_needs_no_restart() -> None:
 @pytest.mark.parametrize(
     ("refusal", "level"), [(NotFound("404: no page"), "info"), (Forbidden("403: cannot list"), "warning")]
 )
-async def test_a_kind_behind_a_gate_that_is_off_by_default_is_no_warning(refusal: ClusterError, level: str) -> None:
+async def test_a_kind_that_few_clusters_serve_is_no_warning(refusal: ClusterError, level: str) -> None:
     world = World(optional=(DeviceTaintRule,), kinds=(DeviceTaintRule,))
     world.cluster.list_error = lambda: refusal
     with capture_logs() as logs:

@@ -8,10 +8,13 @@ import pytest
 
 from session_scheduler import hookimpl
 from session_scheduler.builtin import BUILTIN
-from session_scheduler.engine.scheduler import Scheduler
+from session_scheduler.engine.scheduler import KINDS, Scheduler, watched_kinds
+from session_scheduler.model.node_topology import NodeResourceTopology
 from session_scheduler.model.objects import Pod
 from session_scheduler.registry.validation import hook_calls
 from session_scheduler.testing import FakeCluster, pod, pod_group
+
+from ....tools.numa import guaranteed, topology
 
 
 class Recorder:
@@ -106,3 +109,20 @@ def test_profiles_share_the_gpus_of_a_node_without_allocating_a_part_twice():
         one.metadata.annotations.get("fluence.flux-framework.org/gpu") for one in world.cluster.memory.objects(Pod)
     ]
     assert sorted(map(str, given)) == ["0", "1", "None", "None"]
+
+
+def test_profiles_share_the_numa_nodes_of_a_node():
+    world = Profiles()
+    world.cluster.remove_node("n2")
+    world.cluster.node("n1", cpu=32).add(topology("n1", {"cpu": 8}, {"cpu": 8}))
+    world.cluster.add(*(guaranteed(f"{name}{index}", cpu=5, scheduler=name) for index in range(2) for name in "ab"))
+    world.run()
+    assert len([one for one in world.cluster.memory.objects(Pod) if one.spec.node_name]) == 2
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_kind_that_only_one_plugin_reads_is_watched_with_it(enabled):
+    names = [name for name in BUILTIN if enabled or name != "NodeResourceTopologyMatch"]
+    calls = {"a": hook_calls([]), "b": hook_calls([(name, BUILTIN[name](None), None) for name in names])}
+    assert (NodeResourceTopology in watched_kinds(calls)) is enabled
+    assert set(KINDS) - set(watched_kinds(calls)) == ({NodeResourceTopology} if not enabled else set())

@@ -12,7 +12,8 @@ from session_scheduler.cluster.errors import ClusterError, Forbidden, NotFound, 
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.model.devices import DeviceTaintRule
 from session_scheduler.model.gang_plan import PLAN_ANNOTATION
-from session_scheduler.model.objects import ConfigMap, Node, ObjectMeta, PodGroup
+from session_scheduler.model.node_topology import NodeResourceTopology
+from session_scheduler.model.objects import ConfigMap, KubeObject, Node, ObjectMeta, PodGroup
 from session_scheduler.model.storage import CSINode
 from session_scheduler.offline import live_reader
 from session_scheduler.testing import node, pod, pod_group
@@ -68,8 +69,9 @@ async def test_a_rejected_list_of_an_optional_kind_counts_as_empty_with_a_warnin
     assert line["event"].startswith(f"continuing without CSINode objects: {error}: ")
 
 
-async def test_a_kind_behind_a_gate_that_is_off_by_default_causes_no_warning() -> None:
-    cluster = Cluster(node("n1"), refused={DeviceTaintRule: NotFound("404: no page")})
+@pytest.mark.parametrize("kind", [DeviceTaintRule, NodeResourceTopology])
+async def test_a_kind_that_few_clusters_serve_causes_no_warning(kind: type[KubeObject]) -> None:
+    cluster = Cluster(node("n1"), refused={kind: NotFound("404: no page")})
     with capture_logs() as logs:
         found = await live_reader._listed(cluster, "kube-system")
     assert names(found) == ["n1"]

@@ -10,11 +10,14 @@ import pytest
 
 from session_scheduler.cli import main
 from session_scheduler.model.devices import ResourceSlice, ResourceSliceSpec
+from session_scheduler.model.node_topology import NodeResourceTopology
 from session_scheduler.model.objects import ObjectMeta
 from session_scheduler.model.storage import CSINode
 from session_scheduler.offline.state import ClusterState
 from session_scheduler.offline.what_if import WhatIf, difference
 from session_scheduler.testing import node
+
+from ....tools.numa import topology
 
 CLUSTER = """
 apiVersion: v1
@@ -113,6 +116,14 @@ def test_a_copy_of_a_node_has_a_name_a_csi_node_and_resource_slices_of_its_own()
     assert len({obj.metadata.uid for obj in state.objects}) == 9
     again = WhatIf(["1xn1"]).state(state)
     assert [obj.metadata.name for obj in again.objects[9:]] == ["n1-added-3", "n1-added-3", "s-n1-added-3"]
+
+
+def test_a_copy_of_a_node_has_empty_numa_zones() -> None:
+    used = topology("n1", {"cpu": 8}, used={0: {"cpu": 3}})
+    (added,) = (one for one in WhatIf(["1xn1"]).state(ClusterState((node("n1"), used))).objects[2:]
+                if isinstance(one, NodeResourceTopology))  # fmt: skip
+    assert (added.metadata.name, added.attributes) == ("n1-added-1", used.attributes)
+    assert added.zones == topology("", {"cpu": 8}).zones
 
 
 def test_no_hook_of_an_omitted_plugin_is_called(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
