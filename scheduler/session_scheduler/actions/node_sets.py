@@ -46,12 +46,27 @@ class NotFitting(Exception):  # noqa: N818 (an answer rather than an error)
         self.refusal = refusal
 
 
-def node_sets(session: Session, group: Group) -> list[NodeSet] | None:
-    """The sets to try, in order; None for a group that may use all nodes. Raises NotFitting, PluginError."""
+def node_sets(session: Session, group: Group, level: str | None = None) -> list[NodeSet] | None:
+    """The sets to try, in order; None for a group that may use all nodes. Raises NotFitting, PluginError.
+
+    `level`: divide them further, by the domains of this label.
+    """
     sets = _undivided_sets(session, group)
     for call in session.registered.subset_nodes:
         sets = _divided(session, call, group, sets)
-    return sets
+    return sets if level is None else _in_level(session, group, level, sets)
+
+
+def _in_level(session: Session, group: Group, level: str, sets: list[NodeSet] | None) -> list[NodeSet]:
+    """The parts of the sets in each domain of a preferred level; only the members' domains if some are on nodes."""
+    table = session.table
+    values, texts = table.all_rows().label(level), table.label_values.names
+    rows = [task.row for task in group.tasks.values() if task.row >= 0]
+    numbers = np.unique(values[rows] if rows else values[table.valid()]).tolist()
+    whole = [NodeSet(table.valid())] if sets is None else sets
+    domains = sorted((natural(texts[number]), number) for number in numbers if number >= 0)
+    found = [NodeSet(one.mask & (values == number), texts[number]) for _, number in domains for one in whole]
+    return [one for one in found if one.mask.any()] or _none(f"no node has the label {level!r}")
 
 
 def _undivided_sets(session: Session, group: Group) -> list[NodeSet] | None:
@@ -147,7 +162,7 @@ class Fit(msgspec.Struct, frozen=True):
 
 def ranked(session: Session, group: Group, fits: Sequence[Fit]) -> list[int]:
     """The indices of `fits`, the best first. The caller has undone the attempts on them. Raises PluginError."""
-    if group.topology_key is None or len(fits) == 1:
+    if len(fits) == 1 or fits[0].nodes.domain is None:
         return sorted(range(len(fits)), key=lambda index: (-fits[index].score, index))
     totals = _totals(session, group, fits)
     ties = [tie_break(session.table.seed, fit.nodes.domain or "") for fit in fits]
@@ -164,7 +179,7 @@ def promising(request: PlacementRequest, sets: Sequence[NodeSet]) -> tuple[list[
     session, group, tasks = request.session, request.group, request.tasks
     counts = Counter(task.cls for task in tasks)
     beyond = any(session.evaluator.evaluation(cls).any_filters for cls in counts)
-    if group.topology_key is None or len(sets) == 1 or beyond:
+    if len(sets) < 2 or sets[0].domain is None or beyond:
         return list(sets), False
     first = {task.cls: task for task in reversed(tasks)}
     capacity = {cls: session.evaluator.synced_board(first[cls]).capacity(count) for cls, count in counts.items()}

@@ -20,6 +20,7 @@ from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import Operation, PlacementResult, Statement
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.groups import Group, Phase, Task, unique_classes
+from session_scheduler.model.preferred_levels import preferred_levels
 from session_scheduler.model.refusals import Refusal
 from session_scheduler.model.sub_groups import (
     SUB_GROUP_LABEL,
@@ -149,7 +150,7 @@ def _place_each(request: PlacementRequest, result: PlacementResult) -> None:
             _note_over_capacity(result, over)
             continue
         mark = statement.checkpoint()
-        attempt = _try_subsets(replace(request, tasks=[task], expected=len(tasks) - index, lone=True))
+        attempt = _try_levels(replace(request, tasks=[task], expected=len(tasks) - index, lone=True))
         if statement.placed_since(mark):
             result.placed.append(task)
         else:
@@ -165,11 +166,11 @@ def _place_together(request: PlacementRequest, result: PlacementResult) -> None:
     the minimum 1.
     """
     group, tasks, needed, statement = request.group, request.tasks, request.needed, request.statement
-    attempt = _try_subsets(request)
+    attempt = _try_levels(request)
     placed = statement.placed_since(0)
     if not placed and needed < len(tasks):
         refused = attempt.reasons
-        attempt = _try_subsets(replace(request, tasks=tasks[:needed], expected=needed))
+        attempt = _try_levels(replace(request, tasks=tasks[:needed], expected=needed))
         attempt.reasons = refused | attempt.reasons
         placed = statement.placed_since(0)
     result.placed.extend(placed)
@@ -215,13 +216,26 @@ def _refusal(attempt: PlacementResult, waits: str) -> Refusal:
 # ------------------------------------------------------------------ node sets and task orders
 
 
+def _try_levels(request: PlacementRequest) -> PlacementResult:
+    """Place all tasks in one domain of the first preferred level that fits them; otherwise anywhere."""
+    session, tasks, statement = request.session, request.tasks, request.statement
+    levels = preferred_levels(request.group.pod_group)
+    if levels and not (session.nominations.node_by_uid and _nominated_rows(session, tasks)):
+        mark = statement.checkpoint()
+        for level in levels:
+            attempt = _try_subsets(replace(request, level=level, needed=len(tasks)))
+            if statement.placed_since(mark):
+                return attempt
+    return _try_subsets(request)
+
+
 def _try_subsets(request: PlacementRequest) -> PlacementResult:
     """Try each node set and undo the attempt, then redo the best attempt that placed the group."""
     session, group, statement = request.session, request.group, request.statement
-    if group.topology_key is None and not session.runner.divides_nodes:
+    if group.topology_key is None and request.level is None and not session.runner.divides_nodes:
         return _try_ways(request)
     try:
-        sets = node_sets(session, group)
+        sets = node_sets(session, group, request.level)
     except NotFitting as nowhere:
         return PlacementResult(group, refusal=nowhere.refusal, nowhere=True)
     if sets is None:

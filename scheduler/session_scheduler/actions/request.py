@@ -29,6 +29,8 @@ class PlacementRequest(msgspec.Struct, frozen=True, eq=False):
     """How many tasks follow, these included: a hint for boards."""
     subset: BoolColumn | None = None
     """The rows that the tasks may go to; None for all rows."""
+    level: str | None = None
+    """The label of the level that must contain the tasks in one domain; None for no such restriction."""
     assignment: Mapping[Task, int] | None = None
     """The row that each task must go to; None to choose the best rows."""
     lone: bool = False

@@ -212,18 +212,23 @@ ZONES: dict[str, tuple[Offers, ...]] = {
 
 
 def scores(
-    strategy: str, wanted: Pod, *, weights: Mapping[str, int] | None = None, **nodes: NodeResourceTopology
+    strategy: str,
+    wanted: Pod,
+    nodes: Mapping[str, NodeResourceTopology] | None = None,
+    *,
+    weights: Mapping[str, int] | None = None,
+    **more: NodeResourceTopology,
 ) -> dict[str, float | None]:
     listed = [{"name": name, "weight": weight} for name, weight in (weights or {"cpu": 1}).items()]
     found = FakeCluster().use(NAME, {"scoringStrategy": {"type": strategy, "resources": listed}})
     found.without(*(name for name, _ in DEFAULT_PLUGINS))
-    for name, one in nodes.items():
+    for name, one in ({**(nodes or {}), **more}).items():
         found.node(name, cpu=64, offers={GPU: 8}).add(replace(one, metadata=ObjectMeta(name=name)))
     return {name: verdict.score for name, verdict in found.add(wanted).verdicts(wanted.metadata.name).items()}
 
 
 def of_zones(strategy: str, wanted: Pod, scope: str = "container") -> dict[str, float | None]:
-    return scores(strategy, wanted, **{name: topology("", *zones, scope=scope) for name, zones in ZONES.items()})
+    return scores(strategy, wanted, {name: topology("", *zones, scope=scope) for name, zones in ZONES.items()})
 
 
 def test_a_nodes_score_is_the_lowest_of_a_zone_that_fits() -> None:
@@ -252,7 +257,7 @@ def test_balanced_allocation_prefers_equal_fractions() -> None:
     nodes = {"even": topology("", {"cpu": 8, GPU: 2}), "uneven": topology("", {"cpu": 16, GPU: 1}),
              "one": topology("", {"cpu": 8, GPU: 1}, {"cpu": 4, GPU: 0})}  # fmt: skip
     variance = (0.25 - 0.625) ** 2 + (1 - 0.625) ** 2
-    assert scores("BalancedAllocation", wanted, **nodes) == {
+    assert scores("BalancedAllocation", wanted, nodes) == {
         "even": 100, "uneven": int(100 * (1 - variance)), "one": int(100 * (1 - 0.125))}  # fmt: skip
     assert scores("BalancedAllocation", guaranteed("p", cpu=4), n=topology("", {"cpu": 8})) == {"n": 100}
 
@@ -278,7 +283,7 @@ def test_least_numa_nodes_counts_the_zones_of_any_policy() -> None:
         "none": topology("", {"cpu": 2}, {"cpu": 2}, policy="best-effort"),
     }
     wanted = guaranteed("p", cpu=8)
-    assert scores("LeastNUMANodes", wanted, **nodes) == {
+    assert scores("LeastNUMANodes", wanted, nodes) == {
         "one": 100 - 12 + 6, "two": 100 - 2 * 12 + 6, "four": 100 - 4 * 25 + 12, "none": 0}  # fmt: skip
     assert scores(
         "LeastNUMANodes", wanted, odd=topology("", {GPU: 1}), nine=topology("", *[{"cpu": 8}] * 9, policy="none")

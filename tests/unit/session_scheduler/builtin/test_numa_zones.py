@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -136,7 +137,7 @@ def test_containers_before_may_be_in_any_zone_while_pods_are_not_reported() -> N
 # ------------------------------------------------------------------ objects
 
 
-def single(**options: str) -> Manager:
+def single(**options: Any) -> Manager:
     return manager_of(topology("n", **options))
 
 

@@ -98,7 +98,7 @@ CASES: dict[str, Case] = NEAR | CLAIMS | {
             "a zone of the node has more": [topology("n1", {"cpu": 7}, {"cpu": 9})],
             "another node has a zone that fits": [topology("n2", {"cpu": 9})],
             "the node aligns no pods any more": [topology("n1", {"cpu": 8}, {"cpu": 8}, policy="none")],
-            "the node has no object any more": [(NodeResourceTopology, "n1", "")],
+            "the node has no object any more": [(NodeResourceTopology, "n1")],
         },
         {
             "a pod without zones ends": [(Pod, "plain")],
