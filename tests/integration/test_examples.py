@@ -328,13 +328,13 @@ def test_a_gang_has_a_reservation_at_nine_o_clock_and_windows_stay_free() -> Non
 
 
 def test_pods_are_aligned_with_the_numa_nodes_of_a_node() -> None:
-    pods = placed(fluence("simulate", EXAMPLES / "15-numa", "-o", "json"))
+    pods = placed(fluence("simulate", EXAMPLES / "17-numa", "-o", "json"))
     assert (pods["aligned"]["node"], pods["burstable"]["node"], pods["wide"]["node"]) == ("n1", "n1", None)
     assert "1 cannot align pod." in pods["wide"]["reason"]
 
 
 def test_gangs_are_placed_in_one_block_or_below_one_spine() -> None:
-    pods = placed(fluence("simulate", EXAMPLES / "16-network", "-o", "json"))
+    pods = placed(fluence("simulate", EXAMPLES / "18-network", "-o", "json"))
     blocks = {name: {pods[f"{name}-{number}"]["node"][0] for number in range(count)}
               for name, count in (("small", 4), ("large", 6))}  # fmt: skip
     assert len(blocks["small"]) == 1
