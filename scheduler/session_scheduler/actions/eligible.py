@@ -35,7 +35,8 @@ class EligibleVictims:
         self._limited = reclaims or session.runner.limits_preemption
         self._running = session.queues.running if session.queues.active else None
         self._row_of, self._rows = session.table.row_of, session.table.size
-        self._touched, self._known_rows = session.ledger.touched, session.trials.rows_with_victims
+        naive, trials = session.evaluator.naive, session.trials
+        self._touched, self._known_rows = session.ledger.touched, {} if naive else trials.rows_with_victims
         self._queues: frozenset[str] | None = None
         """The only queues with victims; None for all."""
         limits = session.runner.queues_with_victims(group, reclaims=reclaims)
@@ -43,7 +44,7 @@ class EligibleVictims:
             self._queues, plugin = limits
             if self._running is None or self._running.any_below(priority, outside=self._queues):
                 session.runner.note_group(group, plugin)
-        self._preemptible = session.trials.preemptible
+        self._preemptible = {} if naive else trials.preemptible
         self._bound_in_part: dict[Group, bool] = {}
         self._alike = alike
         self._reclaimable: dict[object, bool] = {}

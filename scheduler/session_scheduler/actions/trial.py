@@ -170,7 +170,8 @@ class Trial:
     def units(self, nodes: Iterable[str]) -> list[Unit]:
         """The units of lower priority among the eligible victims on these nodes (`running`). Raises PluginError."""
         tasks = [task for node in nodes for task in self.running(node)]
-        return units_of(tasks, self.priority, self.is_ending, self._session.trials.units)
+        known = None if self._session.evaluator.naive else self._session.trials.units
+        return units_of(tasks, self.priority, self.is_ending, known)
 
     def others_end_on(self, node: str) -> bool:
         """Whether another preemption evicts tasks on the node that this group could evict, too."""

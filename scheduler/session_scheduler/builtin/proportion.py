@@ -66,7 +66,7 @@ class Proportion:
             session.add_over_capacity(self._over_capacity)
             shares = self._shares = use.shares(session.table)
             order = QueueOrder(session, shares)
-            session.add_queue_order(order.key, changed=order.changed)
+            session.add_queue_order(order.key, changed=None if session.evaluator.naive else order.changed)
             session.add_queue_allocated(lambda queue: use.counts(queue).allocated)
             session.add_queue_deserved(lambda queue: use.tree.specs[queue].deserved if use.tree.usable(queue) else None)
             session.add_queue_fair_share(shares.fair.get)
@@ -176,7 +176,8 @@ class Proportion:
 
 
 class QueueOrder:
-    """The sort keys of queues in one session, by their shares with their next groups.
+    """The sort keys of queues in one session, by their shares with their next groups. The naive evaluation computes
+    each key again, without `changed`.
 
     The key of a queue depends on the queues below the same top-level queue only.
     """
@@ -198,7 +199,11 @@ class QueueOrder:
             return ()
         if queue in self._keys:
             return self._keys[queue]
-        beside = self._needs.get(tree.path(queue)[-1], {})
+        top = tree.path(queue)[-1]
+        beside = self._needs.get(top, {}) if not self._session.evaluator.naive else {
+            name: self._needs_of_next(group) for name, group in self._session.next_groups.items()
+            if tree.usable(name) and tree.path(name)[-1] == top
+        }  # fmt: skip
         return self._shares.order({queue: {}, **beside})[queue]
 
     def changed(self, unlike: Collection[str]) -> list[str]:
@@ -229,8 +234,11 @@ class QueueOrder:
         if group is None:
             self._keys.pop(queue, None)
             return before is not None
-        known[queue] = needs_of(self._session.queues, required_tasks(group, attrgetter("key")))
+        known[queue] = self._needs_of_next(group)
         return before != known[queue]
+
+    def _needs_of_next(self, group: Group) -> Amounts:
+        return needs_of(self._session.queues, required_tasks(group, attrgetter("key")))
 
 
 def _may_preempt(group: Group, victim: Group) -> bool:

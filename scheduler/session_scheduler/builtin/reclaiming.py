@@ -196,7 +196,7 @@ class Reclaiming:
         """What a group may reclaim in the current state. The trial's own changes do not affect it."""
         session = self._session
         state = session.ledger.committed, session.nominations.version, len(session.ledger.to_end)
-        if self._state != state:
+        if self._state != state or session.evaluator.naive:
             self._state = state
             self._cases = {}
         key = self._asked(group)

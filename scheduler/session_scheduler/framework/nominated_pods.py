@@ -45,8 +45,8 @@ Expected = Mapping[int, Sequence[Task]]
 class NominatedPods:
     """Decides for which nominated pods the tasks of a session must leave room."""
 
-    def __init__(self, cache: Cache, ledger: Ledger, wall: float) -> None:
-        """`wall` is the time of day when the session opened."""
+    def __init__(self, cache: Cache, ledger: Ledger, wall: float, *, naive: bool = False) -> None:
+        """`wall` is the time of day when the session opened. `naive` keeps no answers."""
         self.cache = cache
         self.ledger = ledger
         self.nominations = cache.nominations
@@ -54,6 +54,7 @@ class NominatedPods:
         """Whether tasks may use nodes reserved for gangs that start only after these tasks end."""
         self._runner = ledger.runner
         self._wall = wall
+        self._naive = naive
         self._behind: dict[str, tuple[tuple[int, int], frozenset[str]]] = {}
         """By queue: the state and the answer of `_queues_behind`."""
         self._state = (0, 0)
@@ -134,7 +135,7 @@ class NominatedPods:
     def _forget_outdated(self) -> None:
         """Forget what was computed before the last change of nominations or placements."""
         state = len(self.ledger.touched), self.nominations.version
-        if self._state != state:
+        if self._state != state or self._naive:
             self._state, self._any_first, self._kinds = state, {}, {}
 
     def expected_on(self, task: Task, node: str) -> Key | None:
@@ -190,7 +191,7 @@ class NominatedPods:
         """
         state = self.ledger.committed, self.nominations.version
         known = self._behind.get(queue)
-        if known is None or known[0] != state:
+        if known is None or known[0] != state or self._naive:
             others = {task.group.queue for task in self.nominations.starts} - {queue}
             own = self._runner.queue_key(queue)[:-1]  # without the name, which only breaks ties
             found = frozenset(other for other in others if own < self._runner.queue_key(other)[:-1])

@@ -115,7 +115,7 @@ class Session(Callbacks):
         """Number of plugin calls that timed out."""
         self.runner = CallbackRunner(self.registered, self.table, calls)
         self.ledger = Ledger(cache, self.runner, wall, calls.budgets)
-        self.nominated = NominatedPods(cache, self.ledger, wall)
+        self.nominated = NominatedPods(cache, self.ledger, wall, naive=options.evaluation == "naive")
         self.evaluator = Evaluator(self, calls, self.nominated, options.evaluation)
         self.trials = TrialCache(self.ledger.touched, self.table.size)
         self._not_opened = {call.plugin for call in calls.functions("on_session_open")}

@@ -49,14 +49,15 @@ def _counted(method: Any, found: Counter[str], name: str) -> Any:
     return call
 
 
-def full_cluster(*plugins: object) -> FakeCluster:
+def full_cluster(*plugins: object, evaluation: str = "heap") -> FakeCluster:
     """Nodes that are full with pods of one queue; other queues deserve a part."""
     names = ["full", *(f"q{number}" for number in range(QUEUES))]
     queues = tuple(QueueConfig(name=name, deserved={"cpu": 2 * NODES // len(names)}) for name in names)
     actions = ("allocate", "preempt", "reclaim")
     cluster = FakeCluster(
-        config=SchedulerConfig(bindings_in_flight=1_000, queues=queues, actions=actions), checked=False
-    )
+        config=SchedulerConfig(bindings_in_flight=1_000, queues=queues, actions=actions),
+        checked=False, evaluation=evaluation,
+    )  # fmt: skip
     cluster.add(node(f"n{number}", cpu="2") for number in range(NODES))
     cluster.add(pod(f"r{number}", cpu="1", queue="full", bound_to=f"n{number % NODES}") for number in range(2 * NODES))
     cluster.start(*plugins)
@@ -285,3 +286,41 @@ def test_a_pod_that_waits_for_its_victims_is_not_retried_when_other_nominations_
     cluster.advance(11)
     cluster.run(cycles=2)
     assert sum(node is not None for name, node in cluster.placements().items() if "/p" in name) == WAITING - 1
+
+
+class Keeps:
+    """How much of trials a session has cached when it closes."""
+
+    name = "keeps"
+
+    @hookimpl
+    def on_session_open(self, session: Session) -> None:
+        self._trials = session.trials
+
+    @hookimpl
+    def on_session_close(self) -> None:
+        trials = self._trials
+        self.cached = [len(one) for one in (trials.units, trials.preemptible, trials.lasting, trials.rows_with_victims)]
+
+
+def test_the_naive_evaluation_keeps_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+    monkeypatch.setattr(Reclaim, "__init__", _counted(Reclaim.__init__, calls, "rules"))
+    monkeypatch.setattr(QueueOrder, "key", _counted(QueueOrder.key, calls, "key"))
+    monkeypatch.setattr(QueueOrder, "changed", _counted(QueueOrder.changed, calls, "changed"))
+    monkeypatch.setattr(nominated_pods, "_is_first", _counted(nominated_pods._is_first, calls, "compared"))
+    found = []
+    for evaluation in ("heap", "naive"):
+        calls.clear()
+        keeps = Keeps()
+        cluster = full_cluster(keeps, evaluation=evaluation)
+        cluster.add(pod(f"p{number}", cpu="1", queue=f"q{number % QUEUES}", priority=100) for number in range(WAITING))
+        cluster.run()
+        nominated = {**cluster.scheduler.cache.nominations.node_by_uid}
+        assert len(nominated) == WAITING
+        assert all(keeps.cached) if evaluation == "heap" else not any(keeps.cached)
+        found.append((nominated, calls.copy()))
+    (nodes, few), (same_nodes, many) = found
+    assert nodes == same_nodes
+    assert many["changed"] == 0
+    assert all(many[what] > 2 * few[what] for what in ("rules", "key", "compared"))
