@@ -97,6 +97,9 @@ def ask_plugins(request: PlacementRequest) -> PlacementResult | None:
     session, tasks = request.session, request.tasks
     result = PlacementResult(request.group)
     assigned = _assigned_rows(session, request.assignment) if request.assignment is not None else None
+    if len(tasks) == 1 and assigned is None and not session.evaluator.synced_board(tasks[0], request.subset).mask.any():
+        result.reasons = {tasks[0]: _why(request, tasks[0])}
+        return result
     left = list(tasks)
     while left:
         capacity, scores = _capacity_and_scores(request, left, assigned)

@@ -96,6 +96,8 @@ class DefaultPreemption:
         rows, helpable = trial.candidates(tie_break(session.table.seed, trial.tasks[0].key))
         refused = Counter({NO_VICTIMS: helpable - len(rows), NOT_HELPFUL: trial.node_count - helpable})
         """By text, the number of nodes."""
+        if not len(rows):
+            return NoPreemption(trial.summary(refused))
         enough = self._enough(helpable)
         results = trial.results(WIDTH, budgets.uses)
         if results is None:

@@ -15,6 +15,7 @@ from session_scheduler.framework.board import Board
 from session_scheduler.framework.evaluator import Evaluator
 from session_scheduler.framework.hooks import HookCall
 from session_scheduler.framework.node_refusals import Verdict
+from session_scheduler.framework.row_results import RowResults
 from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
@@ -58,6 +59,8 @@ def counted() -> Iterator[Counter[str]]:
         count(Board, "_build", "boards")
         count(Board, "_evaluate", "evaluations")
         count(Board, "_score", "scored boards")
+        count(Board, "capacity", "counted capacities")
+        count(RowResults, "__init__", "columns of victims")
         count(Trial, "running", "nodes listed for victims")
         real = HookCall.__call__
 
@@ -92,6 +95,18 @@ def test_each_class_is_evaluated_once_however_many_there_are(mixed: bool) -> Non
     assert counts["why"] == 0
     assert counts["verdicts"] <= 4 * SHAPES
     assert counts["nodes listed for victims"] == 0
+    assert counts["columns of victims"] == 0
+
+
+def test_a_class_that_fits_nowhere_counts_no_capacity_for_a_plugin_that_places_groups() -> None:
+    cluster = full().use("fluence")
+    cluster.add(waiting(10))
+    cluster.start()
+    with counted() as counts:
+        cluster.run(cycles=1)
+    cluster.assert_pending("p0", f"0/{NODES} nodes are available: {NODES} Insufficient cpu.")
+    assert counts["boards"] == 10
+    assert counts["counted capacities"] == 0
 
 
 def test_the_operations_do_not_grow_with_the_nodes() -> None:
