@@ -212,7 +212,7 @@ def _taints(values: object, problems: _Problems) -> tuple[Taint, ...]:
     for place, text in _texts("taints", values, LONGEST_TAINTS, problems):
         pair, colon, effect = text.rpartition(":")
         key, _, value = pair.partition("=")
-        wrong = _wrong_pair(key, value) if colon else f"{shown(text)} has no effect: write key=value:Effect"
+        wrong = _wrong_pair(key, value) if colon else f"{shown(text)} lacks the effect: write key=value:Effect"
         if wrong is None and effect not in EFFECTS:
             wrong = f"{shown(effect)} is not a valid effect: use one of {', '.join(EFFECTS)}"
         taint = Taint(key=key, value=value, effect=effect)

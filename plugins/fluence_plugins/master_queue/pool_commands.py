@@ -21,7 +21,7 @@ def list_pools(
     *,
     kubeconfig: Kubeconfig = None,
     kube_context: Context = None,
-    output: Annotated[Output, typer.Option("-o", "--output", help="How to write the result.")] = Output.TABLE,
+    output: Annotated[Output, typer.Option("-o", "--output", help="The output format.")] = Output.TABLE,
 ) -> None:
     """List the pools of all MasterQueues, with their used and lent resources, and the queues.
 

@@ -75,8 +75,8 @@ def first_start(session: Session, group: Group, tasks: Sequence[Task]) -> Reserv
                 continue
             if not isinstance(answer, Reservation) or not call.guarded(_is_valid, session, trial, answer):
                 raise call.wrong(
-                    "expected None, or a Reservation of the trial's tasks on nodes of the table that starts at "
-                    f"session.wall or later, got {answer!r}"
+                    "expected None, or a Reservation with the trial's tasks, nodes of the table and a start at or "
+                    f"after session.wall, got {answer!r}"
                 )
             return answer
         return _first_start(session, trial)

@@ -28,7 +28,7 @@ class NotConnectedError(ConnectionError):
 
 
 class BadResponseError(ConnectionError):
-    """The server sent no valid HTTP response, or one that exceeds a limit."""
+    """The server sent an invalid HTTP response, or one that exceeds a limit."""
 
 
 class TooLongError(BadResponseError):
@@ -204,7 +204,7 @@ class HttpConnection(asyncio.Protocol):
         except HttpParserUpgrade:
             self._fail(BadResponseError("the server switched protocols"))
         except HttpParserError as error:
-            self._fail(BadResponseError(f"the server sent no valid HTTP response: {error}"))
+            self._fail(BadResponseError(f"the server sent an invalid HTTP response: {error}"))
         else:
             if self._in_flight and self._unparsed > _HEAD_BYTES:
                 self._fail(BadResponseError(f"the response's head exceeds {_HEAD_BYTES} bytes"))

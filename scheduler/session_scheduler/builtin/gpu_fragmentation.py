@@ -41,7 +41,7 @@ _encoder: Final = msgspec.json.Encoder(order="sorted")
 
 
 class _ClassFacts(NamedTuple):
-    """What counts of a class."""
+    """The properties of a class that the workload counts."""
 
     request: GpuRequest
     selector: bytes

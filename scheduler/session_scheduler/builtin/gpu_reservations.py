@@ -1,14 +1,14 @@
-"""Creates, adopts and deletes reservation pods, so that the kubelet gives no shared GPU to another pod.
+"""Creates, recovers and deletes reservation pods, so that the kubelet gives no shared GPU to another pod.
 
 The kubelet chooses the devices of a pod that requests whole GPUs. A reservation pod requests one GPU, and the device
 plugin of its node reports which one it got. `prebind` of the first pod on a GPU creates it, and waits for the report.
 A background task deletes it after the last pod on the GPU.
 
 Names of reservation pods are random, so a report can never be about an earlier pod. Before a pod uses an existing
-reservation pod, `prebind` writes to it; a deletion requires the resourceVersion that the decision read. The background
-task deletes only pods whose resourceVersion has not changed for `UNUSED_SECONDS`. A replica that no longer leads, and
-does not know it, has stopped writing by then. So no replica deletes a reservation pod that another one has just
-created, or has just begun to use.
+reservation pod, `prebind` writes to it, and a deletion requires the resourceVersion that the decision read. The
+background task deletes only pods whose resourceVersion has not changed for `UNUSED_SECONDS`. A replica that no longer
+leads, and does not know it, has stopped writing by then. So no replica deletes a reservation pod that another one has
+just created, or has just begun to use.
 """
 
 from __future__ import annotations
@@ -54,14 +54,15 @@ _LONGEST_PAUSE: Final = 1.0
 _REPLACE_SECONDS: Final = 60.0
 """The minimum time between two replacements on a node, unless each got a device that no pod shares."""
 CLOSED_SECONDS: Final = 60.0
-"""How long a node gets no further pods that share GPUs after one of its GPUs could not be reserved, the first time.
+"""How long the scheduler places no further pods that share GPUs on a node after it failed to reserve a GPU there.
 
-It doubles with each failure until a GPU of the node is reserved.
+The time doubles with each further failure, until a GPU of the node is reserved.
 """
 _MOST_DOUBLINGS: Final = 4
 UNUSED_SECONDS: Final = 15.0
-"""How long no pod needs a reservation pod before the background task deletes it: longer than `renewSeconds` by default,
-for which a replica may write after the last renewal of its lease.
+"""How long a reservation pod is unneeded before the background task deletes it.
+
+It is longer than the default of `renewSeconds`, for which a replica may write after it last renewed its lease.
 """
 _CHECK_SECONDS: Final = 10.0
 _AFTER_ERROR: Final = 2.0
@@ -84,7 +85,7 @@ class ReservationArguments(PluginArguments):
     """The form of reservation pods."""
 
     namespace: Annotated[str, Field(min_length=1)] = "kube-system"
-    """The scheduler's own: it has the right to create pods nowhere else."""
+    """The scheduler's own: it has no permission to create pods elsewhere."""
     image: Annotated[str, Field(min_length=1)] = "registry.k8s.io/pause:3.10"
     priority_class_name: str = "system-node-critical"
     seconds: Annotated[float, Field(ge=1, le=600)] = 30.0
@@ -104,7 +105,7 @@ class _Node:
 
 
 class Reservations:
-    """The reservation pods of all nodes. `in_flight` are pods on GPUs whose Bindings no event has shown yet."""
+    """The reservation pods of all nodes. `in_flight`: the sharing pods that no event has shown as bound yet."""
 
     def __init__(self, arguments: ReservationArguments, resources: tuple[str, ...], in_flight: Collection[Task]):
         self._arguments = arguments
@@ -138,9 +139,9 @@ class Reservations:
         self._now = 0.0
         """The time of the last session."""
         self._closed: dict[str, tuple[float, str]] = {}
-        """Nodes that get no further pods that share GPUs: until when, and the reservation pod whose report helps."""
+        """Nodes closed to pods that share GPUs: until when, and the reservation pod whose report opens the node."""
         self._failures: dict[str, int] = {}
-        """How often each node was closed since one of its GPUs was reserved."""
+        """How many times each node was closed since one of its GPUs was reserved."""
         self._due: asyncio.Event | None = None
         self._time = time.monotonic
 
@@ -227,7 +228,7 @@ class Reservations:
         return {} if EVERY in gpus else devices_of(task.pod.metadata, gpus) or {}
 
     def _preferred(self, node: str) -> dict[int, Pod]:
-        """The usable reservation pod of each GPU: the one whose device pods use, else the oldest with its label."""
+        """The usable reservation pod of each GPU: the one with the device in use, else the oldest with its label."""
         used = {device: gpu for task in self._sharers(node) for gpu, device in self._devices(task).items()}
         found: dict[int, Pod] = {}
         by_age = sorted(self._known(node).values(), key=_by_age)
@@ -300,7 +301,7 @@ class Reservations:
         return [task for task in self._sharers(node) if task.pod.spec.node_name and task.uid not in self._simulated]
 
     def open_session(self, now: float) -> list[str]:
-        """Return the nodes that get no further pods that share GPUs in a session."""
+        """Return the nodes that are closed to pods that share GPUs in a session."""
         self._now = now
         in_flight = {task.uid for task in self._in_flight} if self._given else ()
         self._given = {uid: devices for uid, devices in self._given.items() if uid in in_flight}
@@ -322,7 +323,7 @@ class Reservations:
             failures = self._failures.get(node, 0)
             seconds = CLOSED_SECONDS * 2 ** min(failures, _MOST_DOUBLINGS)
             self._failures[node] = failures + 1
-            note = f"node {node} gets no further pods that share GPUs for {seconds:g} s: {error}"
+            note = f"for {seconds:g} s, the scheduler places no further pods that share GPUs on node {node}: {error}"
             binding.tell("GpuNotReserved", note)  # codespell:ignore tell
             self._closed[node] = now + seconds, error.awaited
 
@@ -536,7 +537,7 @@ class Reservations:
                 due.set()
             unreserved = {task.uid: task for name in names for task in self._unreserved(name)}
             for uid in unreserved.keys() - reported.keys():
-                note = "no reservation pod holds its GPU: its node gets no further pods with GPUs"
+                note = "no reservation pod holds its GPU: the scheduler places no further pods with GPUs on the node"
                 runtime.tell(unreserved[uid].pod, "GpuUnreserved", note)  # codespell:ignore tell
             if reported.keys() - unreserved.keys():
                 runtime.change(plugin, lambda: None)  # retries the pods that waited for this

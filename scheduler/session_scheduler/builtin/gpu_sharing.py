@@ -111,7 +111,7 @@ class GpuSharing:
         """Pods that this replica assigned GPUs to, until a watch event reports them as bound."""
         self._reservations = Reservations(arguments.reservations, self._resources, self._in_flight)
         self._closed: list[int] = []
-        """The rows of nodes that get no further pods that share GPUs in this session."""
+        """The rows of nodes that are closed to pods that share GPUs in this session."""
 
     # ------------------------------------------------------------------ classes and queueing hints
 

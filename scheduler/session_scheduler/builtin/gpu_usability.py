@@ -25,16 +25,16 @@ FloatColumn = np.ndarray[Any, np.dtype[np.float64]]
 _NEVER: Final = 2**40
 """The size of a share by memory on a node that does not report the memory of its GPUs."""
 MOST_REQUESTS: Final = 64
-"""So many requests are weighed: the most frequent ones. In each variant of the trace `openb`, 98 percent of the pods
-with GPUs have them; rarer ones hardly change a sum, but each one costs time and memory on every node."""
+"""The most requests that get a weight: the most frequent ones. In each variant of the trace `openb`, 98 percent of the
+pods with GPUs have them; rarer ones hardly change a sum, but each one costs time and memory on every node."""
 MOST_SELECTORS: Final = 64
-"""So many ways to select nodes are weighed: the most frequent ones. Each one costs time on every node."""
+"""The most node selectors that get a weight: the most frequent ones. Each one costs time on every node."""
 _COLUMNS: Final = MOST_REQUESTS * 3 // 2
-"""So many requests are kept: those at the limit come and go."""
+"""The most requests with columns: more than get a weight, because requests near that limit come and go."""
 _KEPT_BYTES: Final = 2**26
-"""The approximate memory for what is kept by placed request; at least one is kept."""
+"""The approximate memory for the columns of all placed requests; those of one request are kept in any case."""
 _ROWS: Final = 128
-"""So many states are measured at once. Larger arrays in between take more time for each state."""
+"""The number of states that are measured at once. With larger intermediate arrays each state takes more time."""
 _PARTS: Final = 32
 """Amounts are integers, in 1/32 of a thousandth of a GPU, and weights in 2^-20. So sums are exact in any order."""
 _WEIGHT: Final = 2**20
@@ -103,9 +103,9 @@ def _by_number(numbers: Counter[_T]) -> list[_T]:
 class Workload:
     """The requests of a workload's pods, and how much of a node's free GPUs each of them can use.
 
-    A request can use the free parts of the GPUs that it fits on, as in the paper on Fragmentation Gradient Descent
-    (ATC 2023). This measure reduces them to the fraction for which CPU and memory suffice, if the node were filled with
-    such pods. If no such pod fits, it can use none.
+    A request can use the free parts of the GPUs on which it fits, as in the paper on Fragmentation Gradient Descent
+    (ATC 2023). If the node were filled with such pods, CPU or memory might suffice for only a fraction of these GPUs:
+    then the request can use that fraction. If no such pod fits, it can use none.
     """
 
     def __init__(self, requests: Sequence[GpuRequest], memories: Sequence[int], *, mixed: bool) -> None:
@@ -159,7 +159,7 @@ class Workload:
 
 @dataclass(slots=True)
 class _Usable:
-    """What each request can use of each row's node after one pod was placed on it, and the loss that this means."""
+    """What each request can use of each row's node after one pod was placed on it, and the resulting loss."""
 
     amounts: Amounts
     """Shape [row, request]."""
@@ -169,7 +169,7 @@ class _Usable:
     losses_change: IntColumn
     """By row: the same for the losses."""
     requests: int = 0
-    """So many requests have amounts."""
+    """The number of requests with amounts."""
     weights: int = -1
     """The number of the weights for which the losses were computed."""
 
@@ -248,7 +248,7 @@ class Losses:
         return kept.losses[rows]
 
     def _note(self, rows: IntColumn, states: IntColumn) -> None:
-        """Take note of the current states of rows."""
+        """Store the current states of rows."""
         changed = rows[(self._states[rows] != states).any(axis=1)]
         self._states[rows] = states
         self._change[changed] += 1
@@ -326,8 +326,8 @@ def weights_of(pods: IntColumn, amounts: IntColumn, usable: IntColumn, accepted:
     `pods`: shape [selector, request], the number of pods. `amounts`: by request, what one pod needs of GPUs. `usable`:
     shape [group, request]. `accepted`: shape [selector, group], the groups that a selector accepts.
 
-    A request weighs its number of pods, divided by what these pods need and what the accepted nodes have left for more
-    of them: what is scarce weighs more. If nothing is left, it weighs nothing.
+    The weight of a request is its number of pods, divided by a sum: the GPUs that these pods need, and those that the
+    accepted nodes have left for more of them. What is scarce weighs more. If nothing is left, the weight is 0.
     """
     left = accepted.astype(np.int64) @ usable
     parts = np.where(left > 0, pods / np.maximum(pods * amounts + left, 1), 0.0)

@@ -17,7 +17,7 @@ _PATH: Final = f"metadata.annotations['{GPU_DEVICE}']"
 
 
 def visibility(pod: Pod) -> tuple[str | None, str | None]:
-    """The first container that sets the variable to something else than the pod's devices, and the first without it."""
+    """The first container that sets the variable to anything but the pod's devices, and the first without it."""
     wrong = without = None
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         sources = [variable.value_from for variable in container.env if variable.name == VARIABLE]
@@ -35,7 +35,7 @@ def refusal_text(pod: Pod, *, live: bool) -> str | None:
     """
     wrong, without = visibility(pod)
     if wrong is not None:
-        return (f"container {wrong!r} sets {VARIABLE} to something else than the annotation {GPU_DEVICE} "
+        return (f"container {wrong!r} does not set {VARIABLE} from the annotation {GPU_DEVICE} "
                 "(wholeGpus: reserved): remove the variable from the manifest, and create the pod again")  # fmt: skip
     if without is not None and live:
         return (f"container {without!r} lacks the environment variable {VARIABLE} (wholeGpus: reserved): create the "

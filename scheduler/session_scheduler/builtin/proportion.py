@@ -225,7 +225,7 @@ class QueueOrder:
         return found
 
     def _has_other_needs(self, queue: str) -> bool:
-        """Whether the next group of a queue needs something else than the last one, or there is none any more."""
+        """Whether the next group of a queue has other requests than the last one, or no group is left."""
         tree, group = self._shares.tree, self._session.next_groups.get(queue)
         if not tree.usable(queue):
             return False

@@ -233,7 +233,7 @@ class Reclaiming:
             why = "the queues have no child queues"
         larger = self._larger_victims and rules.deserves
         if why is None and damage == ELSEWHERE and (larger or rules.excess is None):
-            why = "no ancestor needs victims below itself, or the last step searches for them"
+            why = "no ancestor exceeds its share, or the search with larger victims covers this case"
         if why is None and damage == BELOW_SHARE and not larger:
             why = f"queue {group.queue!r} does not deserve what the group requests"
         if why is None:

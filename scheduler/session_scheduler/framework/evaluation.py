@@ -179,7 +179,7 @@ class _HookFiltering:
         if answer is not None:
             raise call.wrong(f"expected None, got a {type(answer).__name__}: a filter clears rows of the mask in place")
         if (mask > before).any():
-            raise call.wrong("it set cleared rows of the mask: a filter may only clear rows")
+            raise call.wrong("it set rows that were cleared: a filter may only clear rows")
 
     def refusals(self, view: NodeView, _: Task | None) -> NodeRefusals:
         unresolvable, reasons, why = self._unresolvable(view), self._hooks.reasons, self._hooks.why

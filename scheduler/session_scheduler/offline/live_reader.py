@@ -65,4 +65,6 @@ async def _kind(cluster: _FencedCluster, kind: type[KubeObject]) -> Sequence[Kub
         _log.warning(f"continuing without {kind.__name__} objects: {error}: {advice}")
         return ()
     except ClusterError as error:
-        raise type(error)(f"{error}: check the cluster's address in the kubeconfig, and that it is running") from None
+        raise type(error)(
+            f"{error}: check the cluster's address in the kubeconfig, and that the API server is running"
+        ) from None

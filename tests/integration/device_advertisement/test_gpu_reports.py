@@ -227,7 +227,7 @@ async def test_a_missing_pod_is_no_error(folder: Path, monkeypatch: pytest.Monke
     [
         (reply("403 Forbidden", b'{"message": "no\n"}'), r"rejected the report of .*-a: 403 \{"),
         (reply("200 OK", b"x" * (2 << 20)), "cannot reach the API server: the response exceeds 1048576 bytes"),
-        (b"nonsense\r\n\r\n", "cannot reach the API server: the server sent no valid HTTP response"),
+        (b"nonsense\r\n\r\n", "cannot reach the API server: the server sent an invalid HTTP response"),
         (b"", "cannot reach the API server: no answer"),
     ],
 )  # fmt: skip

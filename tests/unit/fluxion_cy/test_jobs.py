@@ -46,7 +46,7 @@ def test_a_held_vertex_that_is_resized_is_held_whole_and_given_back_by_its_own_r
     again = matcher.allocation(held.jobid).R
     assert taken(again)[gpu] == 16
     Matcher(matcher.graph()).update_allocate(1, again)
-    with pytest.raises(Busy, match="16 units are held"):
+    with pytest.raises(Busy, match="16 units are allocated"):
         matcher.resize(gpu, 4)
     assert matcher.partial_cancel(held.jobid, again)
     matcher.resize(gpu, 4)
@@ -155,7 +155,7 @@ def test_a_part_of_a_job_is_freed_by_rank_or_by_vertex() -> None:
     assert {p.split("/")[2] for p in taken(matcher.allocate(WHOLE).R)} == {"node0"}
     rest = [node for node in job.R["graph"]["nodes"] if node["metadata"]["rank"] == 1]
     assert not matcher.partial_cancel(job.jobid, {"graph": {"nodes": rest, "edges": []}})
-    with pytest.raises(InvalidGraph, match="not held"):
+    with pytest.raises(InvalidGraph, match="not allocated"):
         matcher.partial_cancel(job.jobid, {"graph": {"nodes": rest, "edges": []}})
     last = [node for node in job.R["graph"]["nodes"] if node["metadata"]["rank"] == 2]
     assert matcher.partial_cancel(job.jobid, {"graph": {"nodes": last, "edges": []}})
@@ -264,7 +264,7 @@ def test_a_vertex_and_what_lies_below_it_are_never_held_by_two_jobs(order: tuple
     graph = qpus()
     matcher = Matcher(graph.jgf())
     matcher.update_allocate(1, taking(graph, order[0], start=50))
-    with pytest.raises(Busy, match=f"vertex {order[0]} is already held, so {order[1]} cannot be") as caught:
+    with pytest.raises(Busy, match=f"vertex {order[0]} is already allocated, so {order[1]} cannot be") as caught:
         matcher.update_allocate(2, taking(graph, order[1]))
     assert caught.value.errno == errno.EINVAL
     assert matcher.stat()["jobs"]["ALLOCATED"] == 1
@@ -280,10 +280,10 @@ def test_some_units_of_a_pool_keep_what_is_above_it_from_being_held(above: str) 
     matcher = Matcher(graph.jgf())
     pool = "/cluster/au/qpu1/shots0"
     matcher.update_allocate(1, taking(graph, pool, units=30))
-    with pytest.raises(Busy, match=f"{pool} is already held"):
+    with pytest.raises(Busy, match=f"{pool} is already allocated"):
         matcher.update_allocate(2, taking(graph, above))
     matcher.update_allocate(2, taking(graph, pool, units=70))
-    with pytest.raises(Busy, match=f"{pool} is already held"):
+    with pytest.raises(Busy, match=f"{pool} is already allocated"):
         matcher.update_allocate(3, taking(graph, pool, units=1))
     matcher.update_allocate(4, taking(graph, "/cluster/au/qpu0"))
 
@@ -305,13 +305,13 @@ def test_what_is_added_below_a_held_vertex_is_held_with_it() -> None:
     matcher.update_allocate(1, taking(graph, "/cluster/au"))
     graph.add("node", 2, 1, name="qpu2", rank=2)
     matcher.add_subgraph(graph.jgf())
-    with pytest.raises(Busy, match="vertex /cluster/au is already held"):
+    with pytest.raises(Busy, match="vertex /cluster/au is already allocated"):
         matcher.update_allocate(2, taking(graph, "/cluster/au/qpu2"))
     with pytest.raises(Busy):
         matcher.allocate(spec(slot(1, want("node", 1))))
     matcher.cancel(1)
     matcher.update_allocate(2, taking(graph, "/cluster/au/qpu2"))
-    with pytest.raises(Busy, match="vertex /cluster/au/qpu2 is already held"):
+    with pytest.raises(Busy, match="vertex /cluster/au/qpu2 is already allocated"):
         matcher.update_allocate(3, taking(graph, "/cluster/au"))
 
 

@@ -219,7 +219,7 @@ class EmbeddedMatcher(BaseMatcher):
 
     @locked
     def update_allocate(self, jobid: int, R: Any, *, now: int = 0) -> Allocation:  # noqa: N803 - R is the field's own name
-        """Allocates exactly what `R` names, as `jobid`. Raises Busy (EINVAL), naming a vertex that is already held.
+        """Allocates exactly what `R` names, as `jobid`. Raises Busy (EINVAL), naming an allocated vertex.
 
         No job may hold anything above or below an exclusive vertex of `R` either, at any second of the span. An RFC 20
         envelope has the span; a bare JGF is held from `now` for 100 years.
@@ -309,7 +309,7 @@ class EmbeddedMatcher(BaseMatcher):
         vertex = self._vertex(path)
         size = index_of(size, f"vertex {path}: size", 0, MAX_SIZE, InvalidGraph)
         if self._engine.peak(vertex) > size:
-            raise Busy(f"vertex {path}: {self._engine.peak(vertex)} units are held, more than {size}")
+            raise Busy(f"vertex {path}: {self._engine.peak(vertex)} units are allocated, more than {size}")
         try:
             self._engine.resize(vertex, size)
         except InvalidGraph as error:

@@ -211,9 +211,11 @@ def check_free(engine: Engine, holds: list[Hold], start: int, end: int) -> None:
     for vertex, units, _ in holds:
         held = _in_the_way(engine, vertex, units, start, end)
         if held == vertex:
-            raise Busy(f"R: vertex {engine.path(vertex)} is already held", EINVAL)
+            raise Busy(f"R: vertex {engine.path(vertex)} is already allocated", EINVAL)
         if held >= 0:
-            raise Busy(f"R: vertex {engine.path(held)} is already held, so {engine.path(vertex)} cannot be", EINVAL)
+            raise Busy(
+                f"R: vertex {engine.path(held)} is already allocated, so {engine.path(vertex)} cannot be", EINVAL
+            )
 
 
 def _in_the_way(engine: Engine, vertex: int, units: int, start: int, end: int) -> int:
@@ -242,7 +244,7 @@ def remaining(engine: Engine, slot: int, given_back: ResourceSet) -> list[Hold]:
             continue
         left = held.pop(vertex, 0) - units  # an R may name a pool without units
         if left < 0:
-            raise InvalidGraph(f"R: vertex {engine.path(vertex)} is not held by this job", EINVAL)
+            raise InvalidGraph(f"R: vertex {engine.path(vertex)} is not allocated to this job", EINVAL)
         if left:
             held[vertex] = left
     return [(vertex, units, True) for vertex, units in held.items()]

@@ -85,8 +85,9 @@ def check_root(engine: Engine) -> None:
     """Raises NotSupported before a call that searches for a time, or asks whether there is one."""
     if not counts_at_root(engine):
         raise NotSupported(
-            f"vertex {engine.path(engine.root)}: the library counts nothing below this root, and could only "
-            "allocate at once; give the root children, and name a type in prune_filters as ALL:core does"
+            f"vertex {engine.path(engine.root)}: the library counts nothing below this root, and could "
+            "allocate only for the current time; give the root children, and name a type in prune_filters, as in "
+            "ALL:core"
         )
 
 
@@ -108,8 +109,8 @@ def check_growth(before: set[str], grown: Engine) -> None:
     new = leaf_types(grown) - before - {pruned for _, pruned in grown.filters}
     if new:
         raise NotSupported(
-            f"graph: the library cannot begin to count {shown(min(new))} while jobs are held; cancel them first, "
-            f"or name it in prune_filters from the start, as in ALL:{min(new)[:40]}"
+            f"graph: the library cannot begin to count {shown(min(new))} while jobs have allocations; cancel them "
+            f"first, or name it in prune_filters from the start, as in ALL:{min(new)[:40]}"
         )
 
 
@@ -120,7 +121,7 @@ def check_clone(before: set[str], engine: Engine) -> None:
     if gone:
         raise NotSupported(
             f"clone: the library's copy does not count {shown(min(gone))}, which has no vertex left, and could "
-            "not cancel the jobs that are held; cancel them first"
+            "not cancel the existing jobs; cancel them first"
         )
 
 
@@ -132,8 +133,8 @@ def _check_inner_clusters(engine: Engine) -> None:
     for vertex in engine.vertices():
         if vertex != engine.root and engine.type_of(vertex) == "cluster" and engine.has_children(vertex):
             raise NotSupported(
-                f"vertex {engine.path(vertex)}: while jobs are held, the library can neither clone nor change a "
-                "graph with a cluster below the root; cancel them first, or name the types of all leaves in "
+                f"vertex {engine.path(vertex)}: while jobs have allocations, the library can neither clone nor change "
+                "a graph with a cluster below the root; cancel them first, or name the types of all leaves in "
                 "prune_filters, as in ALL:core"
             )
 
@@ -218,7 +219,7 @@ def ranks_to_free(rset: ResourceSet, touched: set[int], engine: Engine) -> str |
         return idset_of(ranks & {rank for rank, _, _ in rset.ranks})
     named = {vertex for vertex, _, exclusive in holds_of(rset, engine) if exclusive}
     for vertex in named - touched:
-        raise InvalidGraph(f"R: vertex {engine.path(vertex)} is not held by this job", _errno.EINVAL)
+        raise InvalidGraph(f"R: vertex {engine.path(vertex)} is not allocated to this job", _errno.EINVAL)
     held = {vertex for vertex in touched if touched.isdisjoint(engine.children(vertex))}
     if held <= named:
         return None

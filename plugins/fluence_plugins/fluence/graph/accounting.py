@@ -52,7 +52,7 @@ class PodShape(msgspec.Struct, frozen=True):
         amounts = (self.cores, self.memory_mib, self.gpus, self.pods, *(amount for _, amount in self.others))
         if min(amounts) < 0 or not (self.cores or self.pods):
             raise JobspecError(
-                f"{self}: a pod takes at least one core, or one of the host's pods, and no negative amount; round its "
+                f"{self}: expected at least one core, or one of the host's pods, and no negative amount; round the "
                 "requests up"
             )
 

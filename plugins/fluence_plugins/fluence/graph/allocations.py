@@ -174,7 +174,7 @@ class Allocations:
         try:
             self._loaded.allocate_exactly(jobid, whole)
         except (FluxionError, AllocationError) as error:
-            log.debug("[fluence] jobid %d: %s cannot be held: %s", jobid, whole, error)
+            log.debug("[fluence] jobid %d: cannot allocate %s: %s", jobid, whole, error)
             return False
         self.next_jobid = max(self.next_jobid, jobid + 1)
         for uid, part in parts.items():
@@ -216,7 +216,7 @@ class Allocations:
             self._holdings.enter(uid, share)
             lost += [why for jobid in share if (why := self._hold_again(jobid, held=jobid in held))]
         if lost:
-            raise RuntimeError(f"the graph cannot hold all of it again after a trial: {lost[0]}")
+            raise RuntimeError(f"cannot restore the allocations after a trial: {lost[0]}")
 
     def _hold_again(self, jobid: int, *, held: bool) -> str:
         """Set an allocation to what its pods hold of it now, and return why a part does not fit.
@@ -235,7 +235,7 @@ class Allocations:
                 left = self._holdings.leave(uid)
                 self._holdings.enter(uid, {number: part for number, part in left.items() if number != jobid})
             self._take_pieces(jobid, parts)
-            log.warning("[fluence] jobid %d: the graph cannot hold all of it again: %s", jobid, error)
+            log.warning("[fluence] jobid %d: cannot restore the complete allocation: %s", jobid, error)
             return f"allocation {jobid}: {error}"
         return ""
 

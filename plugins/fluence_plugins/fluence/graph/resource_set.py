@@ -193,7 +193,7 @@ def allocation_from_placement(graph: ClusterGraph, placement: Placement) -> dict
             taken[path] = _sum_of(path, taken.get(path), amount, graph.builder)
     for device in placement.devices:
         if graph.vertex_path(device.path) in taken:
-            raise AllocationError(f"{device.path}: two pods hold it; delete one of them")
+            raise AllocationError(f"{device.path}: allocated to two pods; delete one of them")
         if device.path not in graph.virtual:
             raise AllocationError(
                 f"{device.path}: no longer in the graph, but pods hold it; restore it or delete the pods"
@@ -217,7 +217,7 @@ def _sum_of(path: str, held: int | None, more: int, builder: JGFBuilder) -> int:
         return more
     options = builder[path].options
     if not options.divisible or held + more > options.size:
-        raise AllocationError(f"{path}: two pods hold it; delete one of them")
+        raise AllocationError(f"{path}: allocated to two pods; delete one of them")
     return held + more
 
 

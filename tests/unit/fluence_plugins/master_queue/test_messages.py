@@ -137,7 +137,7 @@ def test_a_bad_label_is_dropped_and_the_rest_applies(label: Any, problem: str) -
 @pytest.mark.parametrize(
     ("taint", "problem"),
     [
-        ("k=v", "'k=v' has no effect: write key=value:Effect"),
+        ("k=v", "'k=v' lacks the effect: write key=value:Effect"),
         ("k=v:Never", "'Never' is not a valid effect"),
         ("k=v:", "'' is not a valid effect"),
         ("=v:NoSchedule", "'' is not a valid key"),

@@ -47,7 +47,7 @@ def test_a_root_without_amounts_only_allocates_at_once(fake: Fake, document: dic
         matcher.without_allocating_future,
         matcher.satisfy,
     ):
-        with pytest.raises(NotSupported, match=f"vertex /{kind}0: .*prune_filters as ALL:core"):
+        with pytest.raises(NotSupported, match=f"vertex /{kind}0: .*prune_filters, as in ALL:core"):
             seek(ask)
     assert {call[0] for call in fake.called("match_with_jobid")} == {"1", "5"}
     assert not fake.called("match_satisfy")
@@ -135,7 +135,7 @@ def test_a_cluster_below_the_root_is_not_changed_while_jobs_are_held(fake: Fake)
         lambda: matcher.remove_subgraph("/cluster0/node0"),
         lambda: matcher.add_subgraph(document),
     ):
-        with pytest.raises(NotSupported, match=r"vertex /cluster0/inner: while jobs are held.*prune_filters"):
+        with pytest.raises(NotSupported, match=r"vertex /cluster0/inner: while jobs have allocations.*prune_filters"):
             change()
     matcher.cancel(1)
     matcher.clone()

@@ -175,7 +175,7 @@ def test_a_container_that_sees_other_gpus_is_rejected(sources: tuple[EnvVarSourc
     cluster.assert_bound("good")
     cluster.assert_pending(
         "a",
-        f"container 'x' sets NVIDIA_VISIBLE_DEVICES to something else than the annotation {GPU_DEVICE} (wholeGpus: "
+        f"container 'x' does not set NVIDIA_VISIBLE_DEVICES from the annotation {GPU_DEVICE} (wholeGpus: "
         "reserved): remove the variable from the manifest, and create the pod again",
     )
     assert len(kubelets.reservations()) == 1
@@ -922,7 +922,8 @@ def test_a_node_without_reports_gets_no_sharers_for_a_while_so_that_another_node
     assert cluster.node_of("a") == cluster.node_of("b") == "n2"
     (note,) = notes
     assert note.startswith(
-        "default/a GpuNotReserved node n1 gets no further pods that share GPUs for 60 s: GPU 0 of node n1 is not"
+        "default/a GpuNotReserved for 60 s, the scheduler places no further pods that share GPUs on node n1: "
+        "GPU 0 of node n1 is not"
     )
     cluster.add(part("c", "0.9"), whole("w"))
     cluster.run()

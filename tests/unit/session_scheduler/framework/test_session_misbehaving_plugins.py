@@ -165,7 +165,7 @@ def for_bad(function):
 
 CASES = {
     "filter raises": (filter_hook(boom), "filter"),
-    "filter sets its mask": (filter_hook(lambda nodes, mask: mask.__setitem__(0, True)), "it set cleared rows"),
+    "filter sets its mask": (filter_hook(lambda nodes, mask: mask.__setitem__(0, True)), "set rows that were cleared"),
     "filter returns a mask": (filter_hook(lambda nodes, mask: mask & True), "in place"),
     "score raises": (score_hook(boom), "score"),
     "score of wrong length": (

@@ -67,7 +67,7 @@ def test_once_exits_with_1_and_one_line_if_no_server_answers(capsys: pytest.Capt
       "--quota: cpu: '-1' is negative: write 0 or more"]),
     (("--quota", "cpu=1", "--quota", "cpu=2"), ["--quota: cpu is given twice: write each resource once"]),
     (("--quota", "cpu=1", "--label", "a", "--taint", "b"),
-     ["--label[0]: 'a' has no =: write key=value", "--taint[0]: 'b' has no effect: write key=value:Effect"]),
+     ["--label[0]: 'a' has no =: write key=value", "--taint[0]: 'b' lacks the effect: write key=value:Effect"]),
     (("--quota", "cpu=1", "--for", "ns", "--selector", "a=b"),
      ["--selector, --for: applies only to a cluster: add --from-kubeconfig FILE, or remove the option"]),
     (("--quota", "cpu=1"), ["--server: expected 1 to 16 servers, got 0: write nats://host:4222"]),
