@@ -55,20 +55,18 @@ class EligibleVictims:
 
     def on(self, node: str) -> list[Task]:
         """The victims on a node, without tasks that callbacks spare or whose bind, or gang's bind, is in flight."""
-        tasks = self._cache.tasks_on(node)
-        if self._queues is not None:
-            tasks = [task for task in tasks if task.group.queue in self._queues]
-        found = []
-        for task in tasks:
+        found, queues = list[Task](), self._queues
+        for task in self._cache.tasks_on(node):
+            if queues is not None and task.group.queue not in queues:
+                continue
             if not self._is_being_bound(task):
                 found.append(task)
             elif task.standing < self._priority:
                 self.on_nodes_with_binds.add(node)
+        if self._reclaims and self._alike:
+            return [task for task in found if self._is_reclaimable(task)]
         if self._reclaims:
-            found = [task for task in found if self._is_of_other_queue(task)]
-            if self._alike:
-                return [task for task in found if self._is_reclaimable(task)]
-            return self._runner.reclaimable(self._group, found)
+            return self._runner.reclaimable(self._group, filter(self._is_of_other_queue, found))
         return self._runner.preemptable(self._group, filter(self._is_outranked, found)) if self._limited else found
 
     def rows(self) -> BoolColumn | None:
@@ -146,17 +144,23 @@ class EligibleVictims:
         return self._preemptible[group]
 
     def _is_reclaimable(self, task: Task) -> bool:
-        """Whether the reclaimable callbacks allow a victim. They are asked once for equal ones."""
+        """Whether a task is in another queue, preemptible, and the reclaimable callbacks allow it. They are asked once
+        for equal ones: of one class, with equal labels and priority.
+        """
         group = task.group
-        kind = (group.queue, task.cls, self._leaves(task)) if group.single else group
-        if kind not in self._reclaimable:
-            self._reclaimable[kind] = bool(self._runner.reclaimable(self._group, (task,)))
-        return self._reclaimable[kind]
+        kind = (task.cls, task.kind, task.priority, self._leaves(task)) if group.single else group
+        answer = self._reclaimable.get(kind)
+        if answer is None:
+            answer = self._is_of_other_queue(task) and bool(self._runner.reclaimable(self._group, (task,)))
+            self._reclaimable[kind] = answer
+        return answer
 
     def _is_being_bound(self, task: Task) -> bool:
+        if task.phase is Phase.ASSUMED:
+            return True
         group = task.group
-        if task.phase is Phase.ASSUMED or not group.is_gang:
-            return task.phase is Phase.ASSUMED
+        if not group.is_gang:
+            return False
         if group not in self._bound_in_part:
             self._bound_in_part[group] = bool(group.in_phase(Phase.ASSUMED))
         return self._bound_in_part[group]

@@ -107,18 +107,15 @@ class CandidateSearch:
         places = np.flatnonzero(numbers[_KIND] == _CANDIDATE)
         traits, saves = numbers[_WHAT, places], numbers[_PRICE, places] == 0
         allowed = np.ones(len(places), np.bool_)
-        asked: set[int] = set()
         objections: dict[int, str] = {}
         end = _end(allowed, saves, wanted, spares=spares)
-        for index, number in enumerate(traits.tolist()):
+        numbers_of, first = np.unique(traits, return_index=True)
+        for index in range(len(places)) if _ASK_EACH in numbers_of else sorted(first.tolist()):
             if index >= end:
                 break
-            if number in asked:
-                continue
+            number = traits[index]
             candidate = self.candidate(int(part[places[index]]))
             why = self._trial.objection({self._trial.tasks[0]: candidate.node}, candidate.tasks)
-            if number != _ASK_EACH:
-                asked.add(number)
             if why is not None:
                 alike = traits == number if number != _ASK_EACH else np.arange(len(places)) == index
                 allowed &= ~alike
@@ -133,7 +130,7 @@ class CandidateSearch:
         trial, results = self._trial, self._results
         shared = trial.shares(part)
         missing = ~(results.are_current(part) & shared)
-        numbers = results.numbers[:, part]
+        numbers = results.numbers.take(part, axis=1)
         if not missing.any():
             return numbers
         places = np.flatnonzero(missing)

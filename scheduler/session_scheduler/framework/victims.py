@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
 
 from session_scheduler.model.groups import Group, Phase, Task
@@ -23,33 +22,28 @@ def _runs_on(_: Task) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Unit:
     """Running tasks that are preempted together: a single one, a whole group if its disruptionMode says so, or the
-    members that a gang needs to run.
+    members that a gang needs to run. A session makes one for each running pod, so this is not a dataclass.
     """
 
-    tasks: tuple[Task, ...]
-    priority: int
-    whole: bool = False
-    """Whether it is such a group, or such members: then all members of the group are preempted."""
-    surplus: int = 0
-    """For a member that its gang does not need: its turn among these, 1 for the first to preempt."""
-    started: str = field(init=False)
-    """When the first of them began to run."""
-    importance: tuple[int, int, bool, int, str, str] = field(init=False)
-    """The sort key of units on a node, most important first: priority, whole groups, running time.
+    __slots__ = ("importance", "priority", "started", "surplus", "tasks", "whole")
 
-    Members that gangs do not need come last, the first one of each gang at the end.
-    """
+    def __init__(self, tasks: tuple[Task, ...], priority: int, *, whole: bool = False, surplus: int = 0) -> None:
+        """`whole`: whether it is such a group, or such members: then all members of the group are preempted."""
+        self.tasks = tasks
+        self.priority = priority
+        self.whole = whole
+        self.surplus = surplus
+        """For a member that its gang does not need: its turn among these, 1 for the first to preempt."""
+        self.started = started(tasks[0]) if len(tasks) == 1 else min(map(started, tasks))
+        """When the first of them began to run."""
+        size = -len(tasks) if whole else 0
+        self.importance = (-priority, _turn(self), not whole, size, self.started, tasks[0].key)
+        """The sort key of units on a node, most important first: priority, whole groups, running time.
 
-    def __post_init__(self) -> None:
-        size = -len(self.tasks) if self.whole else 0
-        object.__setattr__(self, "started", min(map(started, self.tasks)))
-        object.__setattr__(
-            self, "importance",
-            (-self.priority, _turn(self), not self.whole, size, self.started, self.tasks[0].key),
-        )  # fmt: skip
+        Members that gangs do not need come last, the first one of each gang at the end.
+        """
 
 
 SingleUnits = dict[Task, Unit]

@@ -197,8 +197,7 @@ class Reclaim:
                 break
             for name in self._tree.children[parent]:
                 if name != child:
-                    giver = _Giver(self._shares, name, name, right, self._needs)
-                    for resource, amount in giver.gives(self._damage).items():
+                    for resource, amount in _gives(self._shares, name, right, self._needs, self._damage).items():
                         freed[resource] = freed.get(resource, 0) + amount
             has = self._shares.has[parent].allocated
             left[parent] = {resource: amount - freed.get(resource, 0) for resource, amount in has.items()}
@@ -217,8 +216,7 @@ class _Giver:
         self._right = right
         self._has = shares.has[compared].allocated
         deserved = shares.tree.specs[compared].deserved
-        self._floor = {one: deserved.get(one, 0) if one in right.deserved else shares.fair[compared].get(one, 0)
-                       for one in (needs if right.fair else right.deserved)}  # fmt: skip
+        self._floor = _floor(shares, compared, right, needs)
         """By resource for which victims may be taken: what the queue keeps."""
         self._over = [one for one, floor in self._floor.items() if self._has.get(one, 0) > floor]
         self._owed = frozenset(one for one, most in deserved.items() if self._has.get(one, 0) <= most)
@@ -251,18 +249,25 @@ class _Giver:
                     return f"queue {name!r} would have less than its fair share"
         return None
 
-    def gives(self, damage: int) -> Amounts:
-        """At most what the queue's preemptible pods give up."""
-        if not self._over:
-            return {}
-        counts = self._shares.has[self._compared]
-        found: Amounts = {}
-        for resource, amount in counts.allocated.items():
-            most = amount - counts.kept.get(resource, 0)
-            if resource in self._over and not (damage >= BELOW_SHARE and resource in self._right.deserved):
-                most = min(most, amount - self._floor[resource])
-            found[resource] = max(0, most)
-        return found
+
+def _floor(shares: QueueShares, queue: str, right: Right, needs: Mapping[str, int]) -> Amounts:
+    """By resource for which victims may be taken from the queue: what it keeps."""
+    deserved, fair = shares.tree.specs[queue].deserved, shares.fair[queue]
+    return {one: deserved.get(one, 0) if one in right.deserved else fair.get(one, 0)
+            for one in (needs if right.fair else right.deserved)}  # fmt: skip
+
+
+def _gives(shares: QueueShares, queue: str, right: Right, needs: Mapping[str, int], damage: int) -> Amounts:
+    """At most what the queue's preemptible pods give up."""
+    counts, floor = shares.has[queue], _floor(shares, queue, right, needs)
+    over = {one for one, least in floor.items() if counts.allocated.get(one, 0) > least}
+    found: Amounts = {}
+    for resource, amount in counts.allocated.items() if over else ():
+        most = amount - counts.kept.get(resource, 0)
+        if resource in over and not (damage >= BELOW_SHARE and resource in right.deserved):
+            most = min(most, amount - floor[resource])
+        found[resource] = max(0, most)
+    return found
 
 
 def _first_difference(tree: QueueTree, one: str, other: str) -> tuple[str, str]:

@@ -113,6 +113,8 @@ class Budgets:
         `sparing`: after the first violation in a unit, its other tasks use up no budget, as in kube-scheduler's
         preemption by gangs.
         """
+        if not self._of:
+            return [], list(units)
         allowed: dict[str, int] = {}
         violating: list[_Unit] = []
         others: list[_Unit] = []
