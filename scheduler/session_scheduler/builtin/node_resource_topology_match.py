@@ -162,6 +162,10 @@ class NodeResourceTopologyMatch:
         before = self._seen.get(name, {})
         first = _Seen(topology if self._opened else None, session.now)
         tasks = [task for task in self._tasks[name] if task.node == name and task.row == row >= 0]
+        for task in tasks:
+            old = [key for key in task.counts if isinstance(key, Reported) and key.pinned != _pinned_by(task.cls)]
+            if old:  # it was resized
+                session.count(task, dict.fromkeys(old, 0))
         waiting = {task: before.get(task, first) for task in tasks if not _is_reported(task)}
         self._seen[name] = dict(sorted(waiting.items(), key=lambda entry: (entry[1].time, entry[0].uid)))
         self._due.pop(name, None)

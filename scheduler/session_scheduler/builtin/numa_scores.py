@@ -88,11 +88,12 @@ def _fewest(zones: RowZones, costs: Zones, requests: Amounts) -> tuple[BoolColum
     most, rows = zones.exists.shape
     chosen = np.zeros((most, rows), np.bool_)
     near = np.zeros(rows, np.bool_)
-    for size in range(1, min(most, _MOST_COMBINED) + 1):
+    few = min(most, _MOST_COMBINED)
+    for size in range(1, few + 1):
         open_ = ~chosen.any(axis=0)
         if not open_.any():
             break
-        sets = [list(one) for one in combinations(range(most), size)]
+        sets = [list(one) for one in combinations(range(few), size)]
         exist = np.array([zones.exists[one].all(axis=0) for one in sets])
         means = np.array([costs[np.ix_(one, one)].mean(axis=(0, 1)) for one in sets])
         means = np.where(exist, means, np.inf)

@@ -154,6 +154,13 @@ def test_a_pod_that_ends_before_its_report_makes_room() -> None:
     found.delete_pod("a").advance(30).schedule().assert_bound("waits")
 
 
+def test_a_pod_that_was_resized_is_no_longer_reported() -> None:
+    found = with_node(*HALVES, used={0: {"cpu": 4}}).add(guaranteed("a", cpu=4, bound_to="n1")).schedule()
+    found.add(guaranteed("a", cpu=6, bound_to="n1")).schedule()
+    found.add(guaranteed("b", cpu=8)).schedule().assert_pending("b", UNREPORTED)
+    found.add(topology("n1", *HALVES, used={0: {"cpu": 6}})).advance(30).schedule().assert_bound("b")
+
+
 def test_a_fraction_of_a_cpu_is_never_reported_and_does_not_count() -> None:
     found = with_node(*HALVES).add(guaranteed("a", cpu="6500m")).schedule().assert_bound("a")
     found.add(guaranteed("b", cpu=8)).schedule().assert_bound("b")
@@ -286,7 +293,7 @@ def test_least_numa_nodes_counts_the_zones_of_any_policy() -> None:
     assert scores("LeastNUMANodes", wanted, nodes) == {
         "one": 100 - 12 + 6, "two": 100 - 2 * 12 + 6, "four": 100 - 4 * 25 + 12, "none": 0}  # fmt: skip
     assert scores(
-        "LeastNUMANodes", wanted, odd=topology("", {GPU: 1}), nine=topology("", *[{"cpu": 8}] * 9, policy="none")
+        "LeastNUMANodes", wanted, odd=topology("", {GPU: 1}), nine=topology("", *[{"cpu": 8}] * 20, policy="none")
     ) == {"odd": 100, "nine": 0}
 
 
