@@ -155,8 +155,8 @@ def test_a_pod_that_ends_before_its_report_makes_room() -> None:
 
 
 def test_a_pod_that_was_resized_is_no_longer_reported() -> None:
-    found = with_node(*HALVES, used={0: {"cpu": 4}}).add(guaranteed("a", cpu=4, bound_to="n1")).schedule()
-    found.add(guaranteed("a", cpu=6, bound_to="n1")).schedule()
+    found = with_node(*HALVES, used={0: {"cpu": 4}}).add(guaranteed("a", cpu=4, bound_to="n1"))
+    found.add(pod("opens-a-session")).schedule().add(guaranteed("a", cpu=6, bound_to="n1")).schedule()
     found.add(guaranteed("b", cpu=8)).schedule().assert_pending("b", UNREPORTED)
     found.add(topology("n1", *HALVES, used={0: {"cpu": 6}})).advance(30).schedule().assert_bound("b")
 
