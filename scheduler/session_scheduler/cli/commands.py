@@ -354,8 +354,7 @@ def _read(
     config = config or read.file(CONFIG)
     defaults = [(option, read.option(option)) for option, value in options if value is None]
     given = _configuration(config, options, defaults) if config is not None else None
-    namespace = {"namespace": given.leader_election.namespace} if given is not None else {}
-    state = _run_async(read_state(read.manifests, kubeconfig, context, validate, live=live, **namespace))
+    state = _run_async(read_state(read.manifests, kubeconfig, context, validate, live=live, config=given))
     return state, given or _configuration(None, options, defaults, state)
 
 

@@ -62,7 +62,7 @@ OPTIONAL_KINDS: tuple[type[KubeObject], ...] = (
 """The kinds of `KINDS` that the scheduler can do without, at the cost of a feature such as default spreading."""
 KINDS: tuple[type[KubeObject], ...] = (PriorityClass, Node, PodGroup, *OPTIONAL_KINDS, Pod)
 """The watched kinds, in the order in which the cache needs them: a pod's group and priority before the pod."""
-_OF_ONE_PLUGIN: Mapping[type[KubeObject], str] = {NodeResourceTopology: "NodeResourceTopologyMatch"}
+READ_BY: Mapping[type[KubeObject], str] = {NodeResourceTopology: "NodeResourceTopologyMatch"}
 """Kinds that only one plugin reads, which is off by default. Their objects change often."""
 INGESTED_AT_ONCE = 500
 """Objects to ingest before yielding to other tasks: the renewal of the lease must not wait for all pods of a large
@@ -75,7 +75,7 @@ cold processor caches. After a pod that needs preemption, which takes as long as
 def watched_kinds(profiles: Mapping[str, HookCalls]) -> list[type[KubeObject]]:
     """`KINDS`, without those that no plugin of these profiles reads."""
     enabled = {name for calls in profiles.values() for name in calls.instances}
-    return [kind for kind in KINDS if _OF_ONE_PLUGIN.get(kind) in (None, *enabled)]
+    return [kind for kind in KINDS if READ_BY.get(kind) in (None, *enabled)]
 
 
 class Scheduler:

@@ -22,7 +22,7 @@ from session_scheduler.cluster.manifests import SavedConfiguration, load_manifes
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.cluster.partition import partition_of
 from session_scheduler.cluster.saved_state import place_of
-from session_scheduler.config.settings import LeaderElection, SchedulerConfig, config_from
+from session_scheduler.config.settings import SchedulerConfig, config_from
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.errors import InputError
 from session_scheduler.framework.coverage import unevaluated
@@ -93,13 +93,14 @@ async def read_state(
     validate: FieldValidation = FieldValidation.STRICT,
     *,
     live: bool = False,
-    namespace: str = LeaderElection().namespace,
+    config: SchedulerConfig | None = None,
 ) -> ClusterState:
     """The state in files (manifests, a snapshot), or of a kubeconfig's cluster with the files added.
 
-    With `live` and no kubeconfig it is the cluster of KUBECONFIG, ~/.kube/config, or the pod's service account. The
-    cluster's scheduler runs in `namespace`. Raises InputError, and ClusterError if the cluster does not answer.
+    With `live` and no kubeconfig it is the cluster of KUBECONFIG, ~/.kube/config, or the pod's service account. Its
+    scheduler has the configuration `config`. Raises InputError, and ClusterError if the cluster does not answer.
     """
+    config = config or SchedulerConfig()
     live = live or kubeconfig is not None
     if not live and context is not None:
         raise InputError(f"--context {context}: needs --kubeconfig: add it")
@@ -109,7 +110,8 @@ async def read_state(
             read_cluster,  # imports large libraries
         )
 
-        there = await read_cluster(kubeconfig, context, namespace)
+        plugins = {plugin.name for profile in config.profiles for plugin in profile.plugins if plugin.enabled}
+        there = await read_cluster(kubeconfig, context, config.leader_election.namespace, plugins)
     loaded = load_manifests(files, there=there, validate=validate)
     return ClusterState((*there, *loaded.saved), loaded.objects, loaded.configuration)
 

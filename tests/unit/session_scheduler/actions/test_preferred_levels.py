@@ -114,6 +114,22 @@ def test_the_matcher_places_the_gang_in_the_domain_too() -> None:
     found = network(FakeCluster().use("fluence")).add(group("g", 10), members("g", 10)).schedule().assert_all_bound()
 
 
+def test_a_required_level_of_the_matcher_and_a_preferred_one_hold_together() -> None:
+    levels = [{"type": "spine", "label": SPINE}, {"type": "block", "label": BLOCK}]
+    within = "fluence.flux-framework.org/within"
+
+    def placed(count: int) -> FakeCluster:
+        found = network(FakeCluster().use("fluence", {"topology": levels}))
+        made = group("g", count, BLOCK)
+        annotations = {**made.metadata.annotations, within: "spine"}
+        found.add(replace(made, metadata=replace(made.metadata, annotations=annotations)), members("g", count))
+        return found.schedule()
+
+    assert len(used(placed(4), "g")) == 1
+    assert used(placed(6), "g") in ({"a", "b"}, {"c", "d"})
+    placed(9).assert_pending("g-0", "no spine has room for 9 pods")
+
+
 @pytest.mark.parametrize("count", [3, 5, 9])
 def test_every_evaluation_decides_the_same(count: int) -> None:
     def scenario(found: FakeCluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -180,7 +181,7 @@ def test_without_files_the_cluster_is_read_for_objects_and_by_the_plugin_of_kube
 ) -> None:
     read: list[tuple[str | None, str | None, str]] = []
 
-    async def nothing(kubeconfig: str | None, context: str | None, namespace: str) -> tuple[()]:
+    async def nothing(kubeconfig: str | None, context: str | None, namespace: str, _: object) -> tuple[()]:
         read.append((kubeconfig, context, namespace))
         return ()
 
@@ -192,19 +193,24 @@ def test_without_files_the_cluster_is_read_for_objects_and_by_the_plugin_of_kube
     assert len(read) == 2
 
 
-def test_large_plans_of_a_cluster_are_read_in_the_namespace_of_the_configuration(
+def test_a_cluster_is_read_with_the_namespace_and_the_plugins_of_the_configuration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    read: list[str] = []
+    """The namespace has the large plans; a plugin may read a kind of its own."""
+    read: list[tuple[str, Collection[str]]] = []
 
-    async def nothing(_: str | None, __: str | None, namespace: str) -> tuple[()]:
-        read.append(namespace)
+    async def nothing(_: str | None, __: str | None, namespace: str, plugins: Collection[str]) -> tuple[()]:
+        read.append((namespace, plugins))
         return ()
 
     monkeypatch.setattr(live_reader, "read_cluster", nothing)
-    Path("schedulers.yaml").write_text(Path("config.yaml").read_text() + "leaderElection: {namespace: schedulers}\n")
+    plugins = "[{name: NodeResourceTopologyMatch}, {name: fluence, enabled: false}]"
+    Path("schedulers.yaml").write_text(
+        "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfiguration\n"
+        f"leaderElection: {{namespace: schedulers}}\nprofiles: [{{plugins: {plugins}}}]\n"
+    )
     assert main(["queues", "--kubeconfig", "kubeconfig", "--config", "schedulers.yaml"]) == 0
-    assert read == ["schedulers"]
+    assert read == [("schedulers", {"NodeResourceTopologyMatch"})]
 
 
 def test_ages_of_a_cluster_count_up_to_now(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

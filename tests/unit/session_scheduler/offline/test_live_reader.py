@@ -78,6 +78,18 @@ async def test_a_kind_that_few_clusters_serve_causes_no_warning(kind: type[KubeO
     assert logs == []
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_a_forbidden_kind_of_one_plugin_causes_a_warning_only_with_the_plugin(enabled: bool) -> None:
+    cluster = Cluster(node("n1"), refused={NodeResourceTopology: Forbidden("403: no")})
+    with capture_logs() as logs:
+        found = await live_reader._listed(cluster, "kube-system", {"NodeResourceTopologyMatch"} if enabled else ())
+    assert names(found) == ["n1"]
+    assert [line["event"] for line in logs] == (
+        ["continuing without NodeResourceTopology objects: 403: no: grant your account get, list and watch of "
+         "NodeResourceTopology objects (RBAC: its ClusterRole)"] if enabled else []
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("error", "remedy"),
     [
