@@ -160,7 +160,7 @@ class GpuColumns:
         return fits
 
     def fits_whole(self, number: int, expected: Callable[[int], Iterable[Share]]) -> BoolColumn:
-        """The nodes that fit a pod with so many whole GPUs, in addition to the shares of `expected` at an index."""
+        """The nodes that fit a pod with this number of whole GPUs, in addition to the shares of `expected` at an index."""
         fits: BoolColumn = self._nodes.counter(SHARERS) == 0
         if not self._reserved:
             return fits
@@ -241,7 +241,7 @@ class GpuColumns:
         return first_reasons(len(self.gpus), [(HAD_UNRESERVED, self._unreserved & self._reserved)], HAD_SHARERS)
 
     def whole_if(self, number: int) -> list[list[str]]:
-        """The change that would make each node fit a pod with so many whole GPUs."""
+        """The change that would make each node fit a pod with this number of whole GPUs."""
         unreserved = self.reasons_whole().get(HAD_UNRESERVED)
         return [[self._change_whole(index, number, unreserved is not None and bool(unreserved[index]))]
                 for index in range(len(self.gpus))]  # fmt: skip

@@ -286,7 +286,7 @@ class _Bound:
         self.freed = _BY_NOMINATIONS
 
     def add(self, cls: TaskClass, count: int = 1) -> None:
-        """Count so many more tasks of a class."""
+        """Count this number of further tasks of a class."""
         add_each(self._more, self._needs(cls), count)
         self._claims.update(cls.claims)
 

@@ -45,7 +45,7 @@ class Holdings:
         self._gone: set[str] = set()
         """The pods (uids) whose removal is simulated."""
         self._freed: dict[str, Allocation] = {}
-        """By claim: the allocations that are free because of that."""
+        """By claim: the allocations that this frees."""
 
     # ------------------------------------------------------------------ watched claims
 
@@ -171,7 +171,7 @@ class Holdings:
     # ------------------------------------------------------------------ simulated removal
 
     def remove(self, pod: str, claims: Iterable[ResourceClaim]) -> None:
-        """Simulate the end of a pod (uid): its claims are free that are reserved for no other pod."""
+        """Simulate the end of a pod (uid): its claims that are reserved for no other pod become free."""
         self._gone.add(pod)
         for claim in claims:
             uid, users = claim.metadata.uid, {one.uid for one in claim.status.reserved_for}
