@@ -160,7 +160,7 @@ class GpuColumns:
         return fits
 
     def fits_whole(self, number: int, expected: Callable[[int], Iterable[Share]]) -> BoolColumn:
-        """The nodes that fit a pod with this number of whole GPUs, in addition to the shares of `expected` at an index."""
+        """The nodes that fit a pod with this number of whole GPUs, beside the shares of `expected` at an index."""
         fits: BoolColumn = self._nodes.counter(SHARERS) == 0
         if not self._reserved:
             return fits
