@@ -13,16 +13,18 @@ from typing import Any
 from session_scheduler.builtin.reclaiming import Reclaiming, needs_of, required_tasks
 from session_scheduler.config.settings import PluginArguments
 from session_scheduler.framework.session import Session
-from session_scheduler.hookspecs import hookimpl
+from session_scheduler.hookspecs import SKIP, Prepared, Scope, Skip, hookimpl
 from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, NodeView
 from session_scheduler.model.device_amounts import claim_amounts
+from session_scheduler.model.device_resources import DeviceResource
 from session_scheduler.model.devices import ResourceClaim
 from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
-from session_scheduler.model.groups import PREEMPTIBILITY_LABEL, SYSTEM_CRITICAL, Group, Task
-from session_scheduler.model.objects import Pod, PodGroup
+from session_scheduler.model.groups import DEFAULT_QUEUE, PREEMPTIBILITY_LABEL, SYSTEM_CRITICAL, Group, Task
+from session_scheduler.model.objects import Node, Pod, PodGroup
 from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.queue_shares import QueueShares
-from session_scheduler.model.queues import IN_THOUSANDTHS, QUEUE_LABEL, Amounts, add_each, shown_amount
+from session_scheduler.model.queues import QUEUE_LABEL, Amounts, add_each, is_in_thousandths, shown_amount
 from session_scheduler.state.queue_use import NominatedKind, QueueUse
 
 _OF_PODS = ("allocated", "pending")
@@ -46,6 +48,7 @@ class Proportion:
     Arguments = ProportionArguments
     name = "Proportion"
     weight = 1
+    filter_scope = Scope.ANY
 
     def __init__(self, arguments: ProportionArguments | None = None) -> None:
         self._arguments = arguments or ProportionArguments()
@@ -111,6 +114,39 @@ class Proportion:
             bound.add(task.cls)
         return None
 
+    # ------------------------------------------------------------------ device resources by node
+
+    @hookimpl
+    def prepare(self, session: Session, cls: TaskClass) -> Prepared | Skip:
+        """The bounds on device resources that a task has on some nodes only. A class of such tasks has one queue."""
+        use, devices = session.queues, session.queues.devices
+        if not use.active or not devices.by_node:
+            return SKIP
+        cache = session.snapshot.cache
+        group = cache.groups.get(cache.group_ref(cls.pod).key)
+        queue = group.queue if group is not None else cls.pod.metadata.labels.get(QUEUE_LABEL, DEFAULT_QUEUE)
+        kept = group is None or not group.preemptible
+        found = [(bound, one, need) for bound in _bounds_of(use, queue, kept=kept)
+                 for one, need in devices.decided_by_node(cls, bound.most)]  # fmt: skip
+        return Prepared(found, Scope.ANY, SKIP) if found else SKIP
+
+    @hookimpl
+    def filter(self, nodes: NodeView, mask: BoolColumn, state: _OnNodes) -> None:
+        """Clear the nodes on which a task would exceed a bound on a device resource."""
+        for bound, one, need in state:
+            if bound.why_not(one.name, need) is not None:
+                mask &= ~one.mask(nodes)
+
+    @hookimpl
+    def reasons(self, nodes: NodeView, state: _OnNodes) -> Mapping[str, BoolColumn]:
+        """The message of the exceeded bound."""
+        found: dict[str, BoolColumn] = {}
+        for bound, one, need in state:
+            why = bound.why_not(one.name, need)
+            if why is not None:
+                found[why] = one.mask(nodes)
+        return found
+
     def _note(self, tasks: Iterable[Task], queue: str, freed: int) -> None:
         for cls in dict.fromkeys(task.cls for task in tasks):
             known = self._refused.setdefault(cls, {})
@@ -141,7 +177,7 @@ class Proportion:
             family = GaugeMetricFamily(f"fluence_queue_{what}", f"{text}, CPU in cores.", labels=["queue", "resource"])
             for name in (*use.tree, *(use.deleted() if what in _OF_PODS else ())):
                 for resource, amount in sorted(amounts(name).items()):
-                    family.add_metric([name, resource], amount / 1000 if resource in IN_THOUSANDTHS else amount)
+                    family.add_metric([name, resource], amount / 1000 if is_in_thousandths(resource) else amount)
             found.append(family)
         return found
 
@@ -156,8 +192,14 @@ class Proportion:
             ClusterEventWithHint(Pod, ActionType.UPDATE_POD_SCALE_DOWN),
             ClusterEventWithHint(PodGroup, ActionType.UPDATE | ActionType.DELETE, _changes_queue),
             ClusterEventWithHint(Queue, ActionType.ALL, _changes_spec),
+            ClusterEventWithHint(Node, ActionType.ADD | ActionType.UPDATE_NODE_LABEL, self._offers_devices),
             ClusterEventWithHint(ResourceClaim, ActionType.UPDATE | ActionType.DELETE, self._claim_frees),
         ]
+
+    def _offers_devices(self, cls: TaskClass, _: ClusterEvent) -> bool:
+        """Whether the node decides what the pod counts with: only then this plugin rejects nodes."""
+        use = self._use
+        return use is None or bool(use.devices.decided_by_node(cls, use.devices.names))
 
     def _claim_frees(self, cls: TaskClass, event: ClusterEvent) -> bool:
         """Whether a claim counts with less than before, such as with one of several alternatives."""
@@ -295,9 +337,10 @@ class _Bound:
         counted = self._use.claims
         new = [claim for claim in cls.claims
                if claim not in self._claims and not counted.counts_in(claim, self.queue, self._counts_in)]  # fmt: skip
-        if not new:
+        devices = self._use.devices.certain(cls)
+        if not new and not devices:
             return cls.queue_amounts
-        needs = dict(cls.queue_amounts)
+        needs = {**cls.queue_amounts, **devices}
         for claim in new:
             add_each(needs, counted.amounts(claim))
         return needs
@@ -305,26 +348,42 @@ class _Bound:
     def exceeded_by(self, cls: TaskClass) -> str | None:
         """The reason if one more task of the class exceeds the bound: queue, resource, and amounts."""
         needs = self._needs(cls)
-        for resource, most in self.most.items():
-            need, allocated = needs.get(resource, 0), self._allocated.get(resource, 0) + self._more.get(resource, 0)
-            if need and allocated + need > most:
-                bound = "deserved" if self._non_preemptible else "limit"
-                texts = [shown_amount(resource, amount) for amount in (most, allocated, need)]
-                what = (
-                    f"deserved {resource} for non-preemptible pods" if bound == "deserved" else f"limit of {resource}"
-                )
-                amounts = f"{bound} {texts[0]}, allocated {texts[1]}, requested {texts[2]}"
-                return f"queue {self.queue!r} has reached its {what}: {amounts}"
+        for resource in self.most:
+            need = needs.get(resource, 0)
+            why = self.why_not(resource, need) if need else None
+            if why is not None:
+                return why
         return None
+
+    def why_not(self, resource: str, need: int) -> str | None:
+        """The reason if so much more of a resource exceeds the bound."""
+        most, allocated = self.most[resource], self._allocated.get(resource, 0) + self._more.get(resource, 0)
+        if allocated + need <= most:
+            return None
+        texts = [shown_amount(resource, amount) for amount in (most, allocated, need)]
+        name, what = "limit", f"limit of {resource}"
+        if self._non_preemptible:
+            name, what = "deserved", f"deserved {resource} for non-preemptible pods"
+        amounts = f"{name} {texts[0]}, allocated {texts[1]}, requested {texts[2]}"
+        return f"queue {self.queue!r} has reached its {what}: {amounts}"
+
+
+_OnNodes = Sequence[tuple[_Bound, DeviceResource, int]]
+"""The bounds on device resources that depend on the node, each with what one task has of it there."""
 
 
 def _bounds(use: QueueUse, group: Group) -> Iterator[_Bound]:
     """The bounds that apply to the group in its queue and those above it."""
-    for name in use.tree.path(group.queue):
+    return _bounds_of(use, group.queue, kept=not group.preemptible)
+
+
+def _bounds_of(use: QueueUse, queue: str, *, kept: bool) -> Iterator[_Bound]:
+    """The bounds of a queue and those above it; `kept`: for non-preemptible pods."""
+    for name in use.tree.path(queue) if use.tree.usable(queue) else ():
         spec = use.tree.specs[name]
         if spec.limit:
             yield _Bound(use, name)
-        if spec.deserved and not group.preemptible:
+        if spec.deserved and kept:
             yield _Bound(use, name, non_preemptible=True)
 
 

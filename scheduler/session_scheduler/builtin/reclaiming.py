@@ -139,8 +139,9 @@ class Reclaiming:
         gone = () if scenario.moves else scenario.victims
         victims = [task for task in gone if not session.leaves(task) and session.queues.concerns(task)]
         counted = list(filter(session.nominations.comes_next, scenario.nominated))
-        key = (tuple((task.group.queue, task.cls, task.group.preemptible) for task in victims),
-               tuple(task.cls for task in counted), tuple(task.cls for task in scenario.nominated))  # fmt: skip
+        key = (tuple((task.group.queue, _usage(session.queues, task), task.group.preemptible) for task in victims),
+               tuple(task.cls for task in counted), tuple(task.cls for task in scenario.nominated),
+               tuple(scenario.nominated.values()) if session.queues.devices.by_node else ())  # fmt: skip
         if key not in case.bounds:
             case.bounds[key] = self._exceeded_bound(
                 group, victims, counted, needs_of(session.queues, scenario.nominated)
@@ -166,9 +167,10 @@ class Reclaiming:
     def _may_evict(self, case: _Case, task: Task) -> bool:
         """Whether the group may evict a task."""
         queues = self._session.queues
-        kind = task.group.queue, _usage(queues, task.cls)
+        kind = task.group.queue, _usage(queues, task)
         if kind not in case.reclaimable:
-            case.reclaimable[kind] = self._may_evict_one(case, task.group.queue, _freed(queues, task.cls))
+            amounts = _freed(queues, task.cls, queues.devices_of(task))
+            case.reclaimable[kind] = self._may_evict_one(case, task.group.queue, amounts)
         return case.reclaimable[kind]
 
     def _may_evict_one(self, case: _Case, queue: str, amounts: Amounts) -> bool:
@@ -212,8 +214,9 @@ class Reclaiming:
         tasks = required_tasks(group, session.runner.task_key) if asked is None else [asked]
         case = _Case(needs_of(session.queues, tasks))
         if not self._kinds:
-            self._kinds = {(queue, _usage(session.queues, cls)): _freed(session.queues, cls)
-                           for queue, cls in session.queues.kinds}  # fmt: skip
+            for queue, cls, devices in session.queues.kinds:
+                kind = queue, _usage_of(session.queues, cls, dict(devices))
+                self._kinds[kind] = _freed(session.queues, cls, dict(devices))
         case.refusal = self._check(group, case)
         if case.refusal is None:
             case.reclaimable = {kind: kind[0] != group.queue and self._may_evict_one(case, kind[0], amounts)
@@ -309,20 +312,27 @@ def _running(group: Group) -> list[Task]:
     return group.in_phase(Phase.BOUND, Phase.RELEASING)
 
 
-def _usage(queues: QueueUse, cls: TaskClass) -> Hashable:
-    """Equal for classes whose tasks count with equal amounts."""
-    claims = cls.claims
-    if not claims and len(cls.queue_amounts) == len(cls.usage):
+def _usage(queues: QueueUse, task: Task) -> Hashable:
+    """Equal for tasks that count with equal amounts."""
+    return _usage_of(queues, task.cls, queues.devices_of(task))
+
+
+def _usage_of(queues: QueueUse, cls: TaskClass, devices: Mapping[str, int]) -> Hashable:
+    if not cls.claims and not devices and len(cls.queue_amounts) == len(cls.usage):
         return cls.usage
-    return tuple(sorted(_freed(queues, cls).items()))
+    return tuple(sorted(_freed(queues, cls, devices).items()))
 
 
-def needs_of(queues: QueueUse, tasks: Iterable[Task]) -> Amounts:
-    """What tasks of one group need together, each claim once. Claims that its queue already has are not needed."""
+def needs_of(queues: QueueUse, tasks: Iterable[Task], nodes: Mapping[Task, str] | None = None) -> Amounts:
+    """What tasks of one group need together, each claim once; on any node, or on these nodes. Claims that its queue
+    already has are not needed.
+    """
     total: Amounts = {}
     claims: dict[str, None] = {}
     for task in tasks:
         add_each(total, task.cls.queue_amounts)
+        devices = queues.devices
+        add_each(total, devices.certain(task.cls) if nodes is None else devices.on_node(task.cls, nodes[task]))
         for claim in task.cls.claims:
             if not queues.claims.counts_in(claim, task.group.queue, "allocated"):
                 claims[claim] = None
@@ -337,6 +347,7 @@ def freed_by(queues: QueueUse, tasks: Iterable[Task]) -> Amounts:
     users: Counter[str] = Counter()
     for task in tasks:
         add_each(total, task.cls.queue_amounts)
+        add_each(total, queues.devices_of(task))
         users.update(dict.fromkeys(task.cls.claims, int(task.node is not None)))
     for claim, count in users.items():
         if count == queues.claims.holders(claim):
@@ -344,9 +355,9 @@ def freed_by(queues: QueueUse, tasks: Iterable[Task]) -> Amounts:
     return total
 
 
-def _freed(queues: QueueUse, cls: TaskClass) -> Amounts:
-    """What one task of a class frees if it ends."""
-    total = dict(cls.queue_amounts)
+def _freed(queues: QueueUse, cls: TaskClass, devices: Mapping[str, int]) -> Amounts:
+    """What one task of a class with these device resources frees if it ends."""
+    total = {**cls.queue_amounts, **devices}
     for claim in cls.claims:
         if queues.claims.holders(claim) <= 1:
             add_each(total, queues.claims.amounts(claim))

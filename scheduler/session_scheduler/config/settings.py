@@ -190,6 +190,18 @@ class QueueConfig(Strict):
     priority: int = 0
 
 
+class DeviceResourceConfig(Strict):
+    """An amount in which queues count devices of one kind: `NAME.fluence.flux-framework.org/devices`.
+
+    resources: the amounts that it sums up; parts of GPUs count as parts. node_selector: requests of pods count on nodes
+    with these labels only; devices of claims count on all nodes.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+    resources: Annotated[tuple[Name, ...], Field(min_length=1)]
+    node_selector: Mapping[Name, str] = {}
+
+
 class Serving(Strict):
     """The HTTP server of /metrics, /healthz, /readyz and /configz; port 0 is any free port.
 
@@ -217,7 +229,8 @@ class SchedulerConfig(Strict):
     reconcile_seconds: the interval between full lists of the cluster. events: whether the scheduler records events.
     kube_scheduler_metrics: whether /metrics also shows kube-scheduler's names for what this scheduler measures.
     consolidation: limits of the action `consolidate`. queues: queues in addition to the Queue objects; of two with the
-    same name the configuration's counts. extenders: HTTP extenders, which are called for the pods of all profiles.
+    same name the configuration's counts. device_resources: further amounts of queues, such as the GPUs of one model.
+    extenders: HTTP extenders, which are called for the pods of all profiles.
     partition: the part of the cluster that this scheduler serves; None for all of it.
     """
 
@@ -239,6 +252,7 @@ class SchedulerConfig(Strict):
     kube_scheduler_metrics: bool = False
     consolidation: ConsolidationConfig = ConsolidationConfig()
     queues: tuple[QueueConfig, ...] = ()
+    device_resources: Annotated[tuple[DeviceResourceConfig, ...], Field(max_length=64)] = ()
     extenders: tuple[ExtenderConfig, ...] = ()
     leader_election: LeaderElection = LeaderElection()
     serving: Serving = Serving()
@@ -261,6 +275,7 @@ class SchedulerConfig(Strict):
             problem = f"is {self.actions[0]!r}: start with allocate, the other actions place what it could not"
             raise wrong_value(problem, at=("actions", 0))
         _check_distinct("queues", "name", [queue.name for queue in self.queues])
+        _check_distinct("deviceResources", "name", [one.name for one in self.device_resources])
         check_together(self.extenders)
         _check_distinct("profiles", "schedulerName", [profile.scheduler_name for profile in self.profiles])
         if self.partition is not None and not self.leader_election.enabled:

@@ -41,6 +41,7 @@ from session_scheduler.model.class_table import ClassTable
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.cluster_view import ClusterView
 from session_scheduler.model.columns import NodeTable
+from session_scheduler.model.device_resources import DeviceResources
 from session_scheduler.model.devices import DEVICE_KINDS
 from session_scheduler.model.groups import Group, Phase
 from session_scheduler.model.node_topology import NodeResourceTopology
@@ -51,7 +52,7 @@ from session_scheduler.model.refusals import Refusal
 from session_scheduler.model.related import RELATED_KINDS
 from session_scheduler.model.storage import STORAGE_KINDS
 from session_scheduler.state.cache import Cache, schedulers_of
-from session_scheduler.state.configured_queues import of_config
+from session_scheduler.state.configured_queues import devices_of_config, of_config
 from session_scheduler.state.rejections import LOWEST, Place
 from session_scheduler.state.scheduling_queue import GANG_SCHEDULING, SchedulingQueue, Wants, lacks_pods
 from session_scheduler.state.tables import ObjectTables
@@ -161,14 +162,16 @@ class Scheduler:
 
     def _new_cache(self, table: NodeTable) -> Cache:
         view, objects = ClusterView(), ObjectTables()
+        devices = DeviceResources(map(devices_of_config, self.config.device_resources), lambda name: cache.labels(name))
         class_keys = [hooks.asked_class_key(call, view) for call in self._all("class_key")]
+        class_keys += [devices.class_key] if devices.by_node else []
         footprints = [hooks.asked_footprint(call) for call in self._all("footprint")]
         group_of = [hooks.asked_group(call) for call in self._all("group_of")]
         classes = ClassTable(table, class_keys, footprints)
         cache = Cache(table, classes, self.profiles.__contains__, group_of, view=view, objects=objects,
                       pre_enqueue=gates_of(self.profiles, objects.of), class_changed=self.queue.changed_class,
                       opened=self.queue.requeue)  # fmt: skip
-        cache.queues.configure(map(of_config, self.config.queues))
+        cache.queues.configure(map(of_config, self.config.queues), devices)
         return cache
 
     def _all(self, hook: str) -> list[HookCall]:

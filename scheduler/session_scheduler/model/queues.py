@@ -7,7 +7,7 @@ no pods, and other queues are not affected. Only queues without children accept 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -21,8 +21,11 @@ from session_scheduler.model.queue_objects import Queue
 QUEUE_LABEL: Final = "fluence.flux-framework.org/queue"
 """On a PodGroup or a pod: the name of its queue."""
 PODS: Final = "pods"
-IN_THOUSANDTHS: Final = frozenset({"cpu", GPU_FRACTION})
+_IN_THOUSANDTHS: Final = frozenset({"cpu", GPU_FRACTION})
 """The resources that pods can request in fractions."""
+
+DEVICES_SUFFIX: Final = ".fluence.flux-framework.org/devices"
+"""Suffix of the name under which queues count a device resource of the configuration, in thousandths of a device."""
 
 MOST_LEVELS: Final = 32
 """The maximum number of queues on a path to the top."""
@@ -31,7 +34,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9]([-_.A-Za-z0-9]*[A-Za-z0-9])?")
 """A valid label value."""
 
 Amounts = dict[str, int]
-"""By resource: cpu in millicores, parts of GPUs in thousandths, the rest in base units."""
+"""By resource: cpu in millicores, parts of GPUs and device resources in thousandths, the rest in base units."""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -57,6 +60,11 @@ class QueueSpec(msgspec.Struct, frozen=True):
     """The first error in the settings."""
 
 
+def is_in_thousandths(resource: str) -> bool:
+    """Whether amounts of a resource are thousandths."""
+    return resource in _IN_THOUSANDTHS or resource.endswith(DEVICES_SUFFIX)
+
+
 def add_each(total: Amounts, amounts: Mapping[str, int], sign: int = 1) -> None:
     """Add amounts to a total, or subtract them; drop those that become 0."""
     for name, amount in amounts.items():
@@ -70,12 +78,12 @@ def amount_of(resource: str, quantity: Quantity) -> int:
     exact = thousandths(quantity)
     if exact < 0:
         raise QuantityError(f"{quantity!r} is negative: write 0 or more")
-    return exact if resource in IN_THOUSANDTHS else whole(exact)
+    return exact if is_in_thousandths(resource) else whole(exact)
 
 
 def shown_amount(resource: str, amount: int) -> str:
     """An amount as a quantity: 1500 of cpu as 1500m, 2000 as 2, bytes with an exact suffix."""
-    if resource in IN_THOUSANDTHS:
+    if is_in_thousandths(resource):
         return quantity_text(amount, milli=True)
     in_bytes = resource in ("memory", "ephemeral-storage", GPU_MEMORY) or resource.startswith("hugepages-")
     return quantity_text(amount) if in_bytes else str(amount)
@@ -123,6 +131,18 @@ def _wrong_name(name: str) -> Problem | None:
     else:
         return None
     return Problem("Invalid", f"name: {why}", "name")
+
+
+def with_known_devices(spec: QueueSpec, known: Container[str]) -> QueueSpec:
+    """The settings with the first device resource that the configuration does not have as the problem."""
+    if spec.problem is None:
+        for which, amounts in (("deserved", spec.deserved), ("limit", spec.limit)):
+            for name in sorted(amounts):
+                if name.endswith(DEVICES_SUFFIX) and name not in known:
+                    at = f"{which}.{name}"
+                    text = f"{at}: unknown device resource: add it to deviceResources in the scheduler's configuration"
+                    return msgspec.structs.replace(spec, problem=Problem("Invalid", text, at))
+    return spec
 
 
 def of_object(queue: Queue) -> QueueSpec:

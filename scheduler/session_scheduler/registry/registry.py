@@ -153,7 +153,7 @@ class Registry:
         Profiles with equal arguments for a plugin share one instance and its state. Raises InputError for invalid
         queues in the configuration.
         """
-        check_configured(config.queues, config.source)
+        check_configured(config.queues, config.source, config.device_resources)
         ignored = [one.name for extender in config.extenders for one in extender.managed_resources
                    if one.ignored_by_scheduler]  # fmt: skip
         if ignored and self.enables(config, _COUNTS):  # as in kube-scheduler, this replaces what its arguments name

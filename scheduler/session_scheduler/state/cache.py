@@ -156,6 +156,11 @@ class Cache:
         row = self.table.row_of.get(name)
         return None if row is None else self.table.nodes[row]
 
+    def labels(self, name: str) -> Mapping[str, str] | None:
+        """The labels of a node; None if it is unknown or invalid."""
+        node = self.node(name)
+        return node.metadata.labels if node is not None else None
+
     def _put_node(self, node: Node) -> None:
         name = node.metadata.name
         known = name in self.table.row_of
@@ -174,6 +179,7 @@ class Cache:
             for task in self._on_node.get(name, {}).values():
                 task.row = row
                 self._count(task, 1)
+        self.queues.node_changed(self._on_node.get(name, {}).values())
         self._changed_nodes[name] = None
 
     def _put_heartbeat(self, node: Node) -> bool:
@@ -194,6 +200,7 @@ class Cache:
             self.lowest_priorities.changed.add(self.table.remove(name))
         for task in self._on_node.get(name, {}).values():
             task.row = -1
+        self.queues.node_changed(self._on_node.get(name, {}).values())
         self._changed_nodes[name] = None
 
     def node_changes(self) -> list[NodeChange]:

@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from session_scheduler.model.device_amounts import claim_amounts
+from session_scheduler.model.device_resources import DeviceResources
 from session_scheduler.model.devices import ResourceClaim
 from session_scheduler.model.queue_shares import Counts
 from session_scheduler.model.queues import Amounts, add_each
@@ -41,6 +42,7 @@ class ClaimUse:
 
     def __init__(self, counts_of: Callable[[str], Counts]) -> None:
         self._counts_of = counts_of
+        self.devices = DeviceResources()
         self._amounts: dict[str, Mapping[str, int]] = {}
         self._users: dict[str, dict[str, _Users]] = {}
         """By claim and queue."""
@@ -71,7 +73,8 @@ class ClaimUse:
 
     def put(self, claim: ResourceClaim) -> bool:
         """Count a new or changed claim. Returns whether that changes any amount."""
-        return self._set(claim.key, claim_amounts(claim), allocated=claim.status.allocation is not None)
+        amounts = self.devices.with_sums(claim_amounts(claim))
+        return self._set(claim.key, amounts, allocated=claim.status.allocation is not None)
 
     def remove(self, claim: str) -> bool:
         """Stop counting a deleted claim. Returns whether that changes any amount."""

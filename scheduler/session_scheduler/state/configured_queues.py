@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from session_scheduler.config.settings import QueueConfig
+from session_scheduler.config.settings import DeviceResourceConfig, QueueConfig
 from session_scheduler.errors import InputError
-from session_scheduler.model.queues import QueueSpec, QueueTree, queue_spec
+from session_scheduler.model.device_resources import DeviceResource
+from session_scheduler.model.queues import QueueSpec, QueueTree, queue_spec, with_known_devices
 
 
 def of_config(queue: QueueConfig) -> QueueSpec:
@@ -15,10 +16,17 @@ def of_config(queue: QueueConfig) -> QueueSpec:
                  queue.over_quota_weight, queue.priority)  # fmt: skip
 
 
-def check_configured(queues: Iterable[QueueConfig], source: str) -> None:
+def devices_of_config(one: DeviceResourceConfig) -> DeviceResource:
+    """A configured device resource."""
+    return DeviceResource(one.name, one.resources, one.node_selector)
+
+
+def check_configured(
+    queues: Iterable[QueueConfig], source: str, device_resources: Iterable[DeviceResourceConfig] = ()
+) -> None:
     """Raises InputError with a line for each invalid queue: its path in the file, and the error."""
-    listed = list(queues)
-    tree = QueueTree(of_config(queue) for queue in listed)
+    listed, known = list(queues), {devices_of_config(one).name for one in device_resources}
+    tree = QueueTree(with_known_devices(of_config(queue), known) for queue in listed)
     wrong = []
     for index, queue in enumerate(listed):
         problem = tree.problem(queue.name)

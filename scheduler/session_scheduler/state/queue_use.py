@@ -13,12 +13,22 @@ import msgspec
 
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import NodeTable
+from session_scheduler.model.device_resources import DeviceResources
 from session_scheduler.model.devices import ResourceClaim
 from session_scheduler.model.groups import DEFAULT_QUEUE, Group, Phase, Task
 from session_scheduler.model.objects import KubeObject
 from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.queue_shares import Counts, QueueShares
-from session_scheduler.model.queues import QUEUE_LABEL, Amounts, Problem, QueueSpec, QueueTree, add_each, of_object
+from session_scheduler.model.queues import (
+    QUEUE_LABEL,
+    Amounts,
+    Problem,
+    QueueSpec,
+    QueueTree,
+    add_each,
+    of_object,
+    with_known_devices,
+)
 from session_scheduler.state.claim_use import ClaimUse
 from session_scheduler.state.nominations import Nominations
 from session_scheduler.state.running_pods import RunningPods, add_to
@@ -39,10 +49,14 @@ class _Counted(msgspec.Struct, frozen=True):
     """Its priority as a possible victim."""
     decided: bool
     """Whether it is allocated once all decisions are carried out."""
+    devices: Mapping[str, int]
+    """The device resources on its node, or those that it may have on any."""
+    decided_devices: Mapping[str, int]
+    """The device resources on its node, or on the one that it is nominated for."""
 
     def without_decided(self) -> tuple[object, ...]:
-        """All fields except `decided`."""
-        return self.queue, self.allocated, self.cls, self.kept, self.standing
+        """All fields except those that concern decisions."""
+        return self.queue, self.allocated, self.cls, self.kept, self.standing, self.devices
 
 
 class QueueUse:
@@ -78,8 +92,11 @@ class QueueUse:
         self._counts: dict[str, Counts] = {}
         self.claims = ClaimUse(self._counts_to_change)
         self._counted: dict[Task, _Counted] = {}
-        self.kinds: Counter[tuple[str, TaskClass]] = Counter()
-        """By queue and class: the number of preemptible pods on nodes."""
+        self.kinds: Counter[tuple[str, TaskClass, tuple[tuple[str, int], ...]]] = Counter()
+        """By queue, class and device resources: the number of preemptible pods on nodes."""
+        self.devices = DeviceResources()
+        self._devices_of: dict[Task, Mapping[str, int]] = {}
+        """The device resources that tasks have, or had before their removal was simulated."""
         self._standings: dict[str, Counter[int]] = {}
         """By queue and priority: the number of preemptible pods on nodes that nothing evicts yet."""
         self.nominated: dict[str, Counter[NominatedKind]] = {}
@@ -98,8 +115,11 @@ class QueueUse:
 
     # ------------------------------------------------------------------ queues and counts
 
-    def configure(self, specs: Iterable[QueueSpec]) -> None:
-        """Set the configured queues; they take precedence over Queue objects of the same name."""
+    def configure(self, specs: Iterable[QueueSpec], devices: DeviceResources) -> None:
+        """Set the configured queues, which take precedence over Queue objects of the same name, and the amounts of
+        devices. Call it before any object is added.
+        """
+        self.devices = self.claims.devices = devices
         self._configured = {spec.name: spec for spec in specs}
         if self._configured:
             self._rebuild_tree()
@@ -164,11 +184,19 @@ class QueueUse:
         for amounts in self.offered.values():
             total |= amounts
         total = {name: amount - others.get(name, 0) for name, amount in total.items()}
+        self.devices.add_capacity(table, total)
         key = (self.version, total)
         if self._shares is None or self._shares[0] != key:
             has = {name: self.counts(name) for name in self.tree if self.tree.usable(name)}
             self._shares = key, QueueShares(self.tree, total, has)
         return self._shares[1]
+
+    def devices_of(self, task: Task) -> Mapping[str, int]:
+        """The device resources that a task on a node has, also if its removal is simulated; of others what they have
+        on any node.
+        """
+        found = self._devices_of.get(task)
+        return self.devices.certain(task.cls) if found is None else found
 
     def requested(self) -> set[str]:
         """The names of all amounts that pods of queues have or request."""
@@ -195,6 +223,12 @@ class QueueUse:
         if self.active and isinstance(obj, ResourceClaim):
             self.version += self.claims.remove(obj.key) if deleted else self.claims.put(obj)
 
+    def node_changed(self, tasks: Iterable[Task]) -> None:
+        """The node of these tasks was added, changed or deleted: its labels decide which device resources they have."""
+        if self.active and self.devices.by_node:
+            for task in tasks:
+                self.moved(task)
+
     def moved(self, task: Task) -> None:
         """Count a task again: it was put on a node or removed from one, nominated, or is being evicted."""
         if self._nominations or task in self._nominated_kinds:
@@ -205,7 +239,10 @@ class QueueUse:
             return
         if before is not None and after is not None and before.without_decided() == after.without_decided():
             self._counted[task] = after
-            self._decide(after, 1 if after.decided else -1)
+            if before.decided:
+                self._decide(before, -1)
+            if after.decided:
+                self._decide(after, 1)
             return
         if before is not None:
             del self._counted[task]
@@ -217,6 +254,7 @@ class QueueUse:
     def gone(self, task: Task) -> None:
         """Stop counting a task whose pod is gone."""
         self._drop_nominated(task)
+        self._devices_of.pop(task, None)
         self.running.drop(task)
         before = self._counted.pop(task, None)
         if before is not None:
@@ -240,9 +278,9 @@ class QueueUse:
     def _rebuild_tree(self) -> None:
         """Build the tree from the configuration and the Queue objects. If it has changed, count everything again."""
         named = {queue.metadata.name: of_object(queue) for queue in self._objects.of(Queue).values()}
-        wanted = named | self._configured
+        wanted = (named | self._configured).values()
         self.start()
-        tree = QueueTree(wanted.values())
+        tree = QueueTree(with_known_devices(spec, self.devices.names) for spec in wanted)
         if tree.specs == self.tree.specs:
             return
         self.tree = tree
@@ -277,12 +315,20 @@ class QueueUse:
     def _count_of(self, task: Task) -> _Counted | None:
         if not self._serves(task.pod.spec.scheduler_name):
             return None
-        group = task.group
+        group, cls = task.group, task.cls
         kept = group in self._kept
         if task.node is not None:
-            return _Counted(group.queue, True, task.cls, kept, task.standing, task.uid not in self._evicted)
+            devices = self.devices.on_node(cls, task.node)
+            if devices or task in self._devices_of:
+                self._devices_of[task] = devices
+            going = task.uid in self._evicted
+            return _Counted(group.queue, True, cls, kept, task.standing, not going, devices, devices)
         if task.phase is Phase.PENDING:
-            return _Counted(group.queue, False, task.cls, kept, task.standing, self._nominations.comes_next(task))
+            self._devices_of.pop(task, None)
+            devices, node = self.devices.possible(cls), self._nominations.node_of(task)
+            there = self.devices.on_node(cls, node) if node is not None and devices else {}
+            comes = self._nominations.comes_next(task)
+            return _Counted(group.queue, False, cls, kept, task.standing, comes, devices, there)
         return None
 
     def _counts_to_change(self, queue: str) -> Counts:
@@ -302,11 +348,12 @@ class QueueUse:
                 counts.freed += sign < 0
             for which in names:
                 add_each(getattr(counts, which), amounts, sign)
+                add_each(getattr(counts, which), counted.devices, sign)
             self.claims.use(claims, name, names, sign)
         if counted.decided:
             self._decide(counted, sign)
         if allocated and not counted.kept:
-            kind = counted.queue, counted.cls
+            kind = counted.queue, counted.cls, tuple(sorted(counted.devices.items()))
             self.kinds[kind] += sign
             if not self.kinds[kind]:
                 del self.kinds[kind]
@@ -321,6 +368,7 @@ class QueueUse:
             counts.changed += 1
             for which in names:
                 add_each(getattr(counts, which), counted.cls.queue_amounts, sign)
+                add_each(getattr(counts, which), counted.decided_devices, sign)
             self.claims.use(counted.cls.claims, name, names, sign)
         if counted.allocated and not counted.kept:
             add_to(self._standings, counted.queue, counted.standing, sign)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from session_scheduler.config.settings import QueueConfig, SchedulerConfig
+from session_scheduler.config.settings import DeviceResourceConfig, QueueConfig, SchedulerConfig
 from session_scheduler.framework.callbacks import Event
 from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import hookimpl
@@ -29,10 +29,19 @@ LEAVES = ("a", "b", "c")
 CLASSES = ("gpu", "big")
 AMOUNTS = {name: f"{name}.deviceclass.resource.k8s.io/devices" for name in CLASSES}
 FRACTION = "fluence.flux-framework.org/gpu-fraction"
+WHOLE = "nvidia.com/gpu"
+MODELS = {f"{name}.fluence.flux-framework.org/devices": name for name in ("a", "b")}
+"""The GPUs of each model: whole ones, parts, and for the model a also claims of the class gpu."""
+ALL = "all.fluence.flux-framework.org/devices"
+DEVICES = (
+    DeviceResourceConfig(name="a", resources=(WHOLE, FRACTION, AMOUNTS["gpu"]), node_selector={"model": "a"}),
+    DeviceResourceConfig(name="b", resources=(WHOLE, FRACTION), node_selector={"model": "b"}),
+    DeviceResourceConfig(name="all", resources=(WHOLE, FRACTION)),
+)
 COUNTED = ("allocated", "kept", "pending", "decided", "decided_kept")
 CLAIMS = ("c0", "c1", "c2", "c3")
 WORK = st.tuples(
-    st.sampled_from(["pod", "pod", "gang", "fraction", "end", "move", "claim", "drop", "evict"]),
+    st.sampled_from(["pod", "pod", "gang", "gpus", "fraction", "end", "move", "claim", "drop", "evict", "label"]),
     st.sampled_from(LEAVES), st.integers(1, 3), st.integers(0, 3),
     st.lists(st.sampled_from(CLAIMS), max_size=2, unique=True),
 )  # fmt: skip
@@ -58,6 +67,26 @@ def with_claims(one: Pod, names: Iterable[str]) -> Pod:
     return replace(one, spec=replace(one.spec, resource_claims=entries))
 
 
+def on_models(cache: Cache, task: Task, node: str | None) -> dict[str, int]:
+    """The device resources of a task on a node, or those that it may have on any."""
+    amounts = task.cls.queue_amounts
+    gpus = 1000 * amounts.get(WHOLE, 0) + amounts.get(FRACTION, 0)
+    labels = cache.labels(node) or {} if node is not None else task.cls.pod.spec.node_selector
+    models = [name for name, model in MODELS.items()
+              if labels.get("model", model if node is None else None) == model]  # fmt: skip
+    return dict.fromkeys([*models, ALL], gpus) if gpus else {}
+
+
+def of_claim(claim: ResourceClaim) -> dict[str, int]:
+    found = claim_amounts(claim)
+    gpus = found.get(AMOUNTS["gpu"], 0)
+    return {**found, "a.fluence.flux-framework.org/devices": 1000 * gpus} if gpus else found
+
+
+def _node_of(task: Task) -> str | None:
+    return task.node
+
+
 def from_scratch(cache: Cache, queue: str) -> dict[str, dict[str, int]]:
     """Each of a queue's counts, from the tasks and claims of the cache."""
     use, claims = cache.queues, cache.objects.of(ResourceClaim)
@@ -69,19 +98,27 @@ def from_scratch(cache: Cache, queue: str) -> dict[str, dict[str, int]]:
     decided += [task for task in pending if cache.nominations.comes_next(task)]
     kept = {task for task in mine if not task.group.preemptible}
 
-    def total(tasks: Iterable[Task], without: Iterable[Task] = ()) -> dict[str, int]:
+    def total(
+        tasks: Iterable[Task],
+        without: Iterable[Task] = (),
+        node_of: Callable[[Task], str | None] = lambda task: task.node,
+    ) -> dict[str, int]:
         tasks, found = list(tasks), dict[str, int]()
         used = {claim for task in tasks for claim in task.cls.claims}
         used -= {claim for task in without for claim in task.cls.claims}
-        of_claims = [claim_amounts(claims[claim]) for claim in used if claim in claims]
-        for amounts in (*(task.cls.queue_amounts for task in tasks), *of_claims):
+        of_claims = [of_claim(claims[claim]) for claim in used if claim in claims]
+        models = [on_models(cache, task, node_of(task)) for task in tasks]
+        for amounts in (*(task.cls.queue_amounts for task in tasks), *models, *of_claims):
             for name, amount in amounts.items():
                 found[name] = found.get(name, 0) + amount
         return found
 
+    def going_to(task: Task) -> str | None:
+        return task.node if task.node is not None else cache.nominations.node_of(task)
+
     return {"allocated": total(placed), "kept": total(one for one in placed if one in kept),
-            "pending": total(pending, without=placed), "decided": total(decided),
-            "decided_kept": total(one for one in decided if one in kept)}  # fmt: skip
+            "pending": total(pending, without=placed), "decided": total(decided, (), going_to),
+            "decided_kept": total([one for one in decided if one in kept], (), going_to)}  # fmt: skip
 
 
 class Watcher:
@@ -110,8 +147,9 @@ def a_cluster(limits: list[dict[str, Any]], watcher: Watcher) -> FakeCluster:
     queues = (QueueConfig(name="top", limit=limits[0]), QueueConfig(name="a", parent="top", limit=limits[1]),
               QueueConfig(name="b", parent="top", limit=limits[2], deserved={AMOUNTS["gpu"]: 1}),
               QueueConfig(name="c", limit=limits[3]))  # fmt: skip
-    cluster = FakeCluster(config=SchedulerConfig(bindings_in_flight=1_000, queues=queues))
-    cluster.nodes(2, cpu="4", offers={"nvidia.com/gpu": 2})
+    cluster = FakeCluster(config=SchedulerConfig(bindings_in_flight=1_000, queues=queues, device_resources=DEVICES))
+    for number, model in ((1, "a"), (2, "b"), (3, "a")):
+        cluster.node(f"n{number}", cpu="4", offers={WHOLE: 2}, labels={"model": model})
     cluster.add(*(made(DeviceClass, name) for name in CLASSES))
     for node in ("n1", "n2"):
         pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
@@ -128,6 +166,11 @@ def play(cluster: FakeCluster, index: int, work: tuple[str, str, int, int, list[
         cluster.add(*(with_claims(pod(f"p{index}-{number}", **options), claims) for number in range(size)))
     elif kind == "fraction":
         cluster.add(pod(f"f{index}", annotations={FRACTION: f"0.{size}"}, **options))
+    elif kind == "gpus":
+        spec = {"node_selector": {"model": "ab"[size % 2]}} if claims else {}
+        cluster.add(*(pod(f"w{index}-{n}", requests={WHOLE: 1 + size % 2}, **spec, **options) for n in range(size)))
+    elif kind == "label":
+        cluster.node(f"n{size}", cpu="4", offers={WHOLE: 2}, labels={"model": "abc"[choice % 3]})
     elif kind == "gang":
         members = gang(f"g{index}", size, **options)
         cluster.add(*(with_claims(one, claims) if isinstance(one, Pod) else one for one in members))
@@ -149,7 +192,9 @@ def play(cluster: FakeCluster, index: int, work: tuple[str, str, int, int, list[
                 cluster.add(replace(one, metadata=replace(one.metadata, labels=labels)))
 
 
-LIMITS = st.dictionaries(st.sampled_from([*AMOUNTS.values(), FRACTION, "pods"]), st.integers(0, 4), max_size=2)
+LIMITS = st.dictionaries(
+    st.sampled_from([*AMOUNTS.values(), *MODELS, *MODELS, ALL, FRACTION, "pods"]), st.integers(0, 4), max_size=2
+)
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -171,7 +216,7 @@ def test_incremental_counts_of_devices_equal_a_count_from_scratch(
         others: dict[str, int] = {}
         for claim in cache.objects.of(ResourceClaim).values():
             if claim.status.allocation is not None and claim.key not in used:
-                for name, amount in claim_amounts(claim).items():
+                for name, amount in of_claim(claim).items():
                     others[name] = others.get(name, 0) + amount
         assert cache.queues.claims.others == others
         errors = [str(outcome.refusal.reason) for outcome in cluster.scheduler.outcomes.values()
@@ -187,7 +232,7 @@ def test_queues_stay_within_their_limits_on_devices_after_every_placement(
     cluster = a_cluster([dict(one) for one in limits], Watcher(limits=True))
     cluster.add(*(made(ResourceClaim, name, "default", **requests(1 + n % 2, n)) for n, name in enumerate(CLAIMS)))
     for index, one in enumerate(work):
-        if one[0] not in ("move", "drop", "claim"):  # these change what running pods count with
+        if one[0] not in ("move", "drop", "claim", "label"):  # these change what running pods count with
             play(cluster, index, one)
             cluster.run()
         errors = [str(outcome.refusal.reason) for outcome in cluster.scheduler.outcomes.values()

@@ -1,0 +1,137 @@
+"""Device resources: amounts by which queues count devices of one kind, such as a GPU model, however pods request them.
+
+The configuration names the resources of which each is the sum, and the nodes on which requests count. Pods choose their
+model by the node: so what a pod counts with may be known only when it is placed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.columns import BoolColumn, NodeTable, NodeView
+from session_scheduler.model.device_amounts import device_class_of
+from session_scheduler.model.group_refs import COSCHEDULING_LABEL
+from session_scheduler.model.groups import PREEMPTIBILITY_LABEL
+from session_scheduler.model.objects import Pod
+from session_scheduler.model.queues import DEVICES_SUFFIX, QUEUE_LABEL, Amounts, add_each, is_in_thousandths
+from session_scheduler.model.selectors import nodes_with
+
+_NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
+_WHOLE: Final = 1000
+"""One device, in thousandths."""
+
+
+class DeviceResource(msgspec.Struct, frozen=True):
+    """The sum of some amounts: `NAME.fluence.flux-framework.org/devices` in queues, in thousandths of a device."""
+
+    short_name: str
+    resources: tuple[str, ...]
+    node_selector: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """What pods request counts on nodes with these labels only. Devices of claims count on all nodes."""
+
+    @property
+    def name(self) -> str:
+        """The name in queues."""
+        return f"{self.short_name}{DEVICES_SUFFIX}"
+
+    def of(self, amounts: Mapping[str, int]) -> int:
+        """The sum of these amounts, in thousandths."""
+        return sum(amounts.get(one, 0) * (1 if is_in_thousandths(one) else _WHOLE) for one in self.resources)
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Whether requests count on a node with these labels."""
+        return all(labels.get(key) == value for key, value in self.node_selector.items())
+
+    def mask(self, nodes: NodeView) -> BoolColumn:
+        """The nodes on which requests count."""
+        mask = np.ones(len(nodes), np.bool_)
+        for key, value in self.node_selector.items():
+            mask &= nodes_with(nodes, key, (value,))
+        return mask
+
+    def capacity(self, table: NodeTable, total: Mapping[str, int]) -> int:
+        """The devices of the nodes on which requests count, and of DeviceClasses.
+
+        `total` is the cluster's capacity of each resource. Parts of GPUs add nothing to whole GPUs.
+        """
+        nodes = table.all_rows()
+        mask, found, known = self.mask(nodes), 0, False
+        for one in self.resources:
+            if not is_in_thousandths(one):
+                known = True
+                in_class = device_class_of(one) is not None
+                found += total.get(one, 0) if in_class else int(nodes.allocatable(one)[mask].sum())
+        return found * _WHOLE if known else sum(total.get(one, 0) for one in self.resources)
+
+
+class DeviceResources:
+    """The configured device resources. `labels_of` returns the labels of a node by its name; None if it is unknown."""
+
+    def __init__(
+        self,
+        listed: Iterable[DeviceResource] = (),
+        labels_of: Callable[[str], Mapping[str, str] | None] = lambda _: None,
+    ) -> None:
+        self.listed = tuple(listed)
+        self.names = frozenset(one.name for one in self.listed)
+        self.by_node = tuple(one for one in self.listed if one.node_selector)
+        """Those for which the node decides what a pod counts with."""
+        self._labels_of = labels_of
+
+    def on_node(self, cls: TaskClass, node: str) -> Mapping[str, int]:
+        """What a task counts with on a node, without its claims."""
+        labels = self._labels_of(node) if self.by_node else None
+        return self._sums(cls, lambda one: not one.node_selector or (labels is not None and one.selects(labels)))
+
+    def possible(self, cls: TaskClass) -> Mapping[str, int]:
+        """What a pending task may count with when it is placed: one that may run on several models counts as each."""
+        wanted = cls.pod.spec.node_selector if self.by_node else _NOTHING
+        return self._sums(cls, lambda one: all(wanted.get(key, value) == value
+                                               for key, value in one.node_selector.items()))  # fmt: skip
+
+    def certain(self, cls: TaskClass) -> Mapping[str, int]:
+        """What a task counts with on any node that its `nodeSelector` allows."""
+        return self._sums(cls, lambda one: not one.node_selector or one.selects(cls.pod.spec.node_selector))
+
+    def _sums(self, cls: TaskClass, counts: Callable[[DeviceResource], bool]) -> Mapping[str, int]:
+        if not self.listed:
+            return _NOTHING
+        return {one.name: total for one in self.listed if (total := one.of(cls.queue_amounts)) and counts(one)}
+
+    def with_sums(self, amounts: Mapping[str, int]) -> Mapping[str, int]:
+        """The amounts of a claim, and their sums."""
+        if not self.listed or not amounts:
+            return amounts
+        return {**amounts, **{one.name: total for one in self.listed if (total := one.of(amounts))}}
+
+    def add_capacity(self, table: NodeTable, total: Amounts) -> None:
+        """Add the capacity of each device resource to those of the resources."""
+        add_each(total, {one.name: one.capacity(table, total) for one in self.listed})
+
+    def decided_by_node(self, cls: TaskClass, names: Iterable[str]) -> list[tuple[DeviceResource, int]]:
+        """Those of the named ones that tasks of the class have on some nodes only, with the amount there."""
+        wanted = self.names.intersection(names) if self.by_node else ()
+        if not wanted:
+            return []
+        possible, certain = self.possible(cls), self.certain(cls)
+        return [(one, possible[one.name]) for one in self.by_node
+                if one.name in wanted and one.name in possible and one.name not in certain]  # fmt: skip
+
+    def class_key(self, pod: Pod) -> list[str | None] | None:
+        """What decides the pod's queue, if the nodes on which it fits may depend on that; else None."""
+        if not self.by_node:
+            return None
+        requests = {name for container in (*pod.spec.containers, *pod.spec.init_containers)
+                    for name in (*container.resources.requests, *container.resources.limits)}  # fmt: skip
+        asked = requests | pod.metadata.annotations.keys()
+        if not any(asked.intersection(one.resources) for one in self.by_node):
+            return None
+        labels, group = pod.metadata.labels, pod.spec.scheduling_group
+        name = group.pod_group_name if group is not None else labels.get(COSCHEDULING_LABEL)
+        return [pod.metadata.namespace if name else "", name, labels.get(QUEUE_LABEL), labels.get(PREEMPTIBILITY_LABEL)]

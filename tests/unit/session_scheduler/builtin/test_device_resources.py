@@ -1,0 +1,195 @@
+"""Device resources: queues limit and share GPUs by model, although the node decides which model a pod gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from session_scheduler.config.settings import DeviceResourceConfig, QueueConfig, SchedulerConfig
+from session_scheduler.errors import InputError
+from session_scheduler.model.objects import Pod, PodGroup
+from session_scheduler.model.queue_objects import Queue, QueueObjectSpec
+from session_scheduler.model.queues import QUEUE_LABEL, shown_amounts
+from session_scheduler.registry import registry
+from session_scheduler.testing import FakeCluster, gang, pod
+
+from .test_device_quota import counts, fair, taken
+from .test_dynamic_resources import claim, device_class, made, slice_of, user
+
+WHOLE = "nvidia.com/gpu"
+FRACTION = "fluence.flux-framework.org/gpu-fraction"
+MODEL = "nvidia.com/gpu.product"
+A100 = "a100.fluence.flux-framework.org/devices"
+GPUS = "gpus.fluence.flux-framework.org/devices"
+BY_MODEL = DeviceResourceConfig(name="a100", resources=(WHOLE, FRACTION), node_selector={MODEL: "A100"})
+ALL = DeviceResourceConfig(name="gpus", resources=(WHOLE, FRACTION))
+
+
+def fleet(
+    *queues: QueueConfig, models: tuple[str, ...] = ("A100", "T4"), gpus: int = 4, devices: Any = (BY_MODEL, ALL)
+) -> FakeCluster:
+    """One node of each model."""
+    config = SchedulerConfig(bindings_in_flight=1_000, queues=queues, device_resources=devices)
+    cluster = FakeCluster(config=config)
+    for number, model in enumerate(models):
+        cluster.node(f"n{number + 1}", cpu="64", offers={WHOLE: gpus}, labels={MODEL: model})
+    return cluster
+
+
+def of(name: str, queue: str, gpus: int = 1, **options: Any) -> Pod:
+    return pod(name, queue=queue, requests={WHOLE: gpus}, **options)
+
+
+def on(cluster: FakeCluster, *names: str) -> list[str | None]:
+    return sorted(map(cluster.node_of, names), key=str)
+
+
+def test_a_limit_of_a_model_leaves_pods_the_other_models() -> None:
+    cluster = fleet(QueueConfig(name="a", limit={A100: 1}))
+    cluster.add(of(f"p{n}", "a") for n in range(5))
+    cluster.run()
+    assert on(cluster, *(f"p{n}" for n in range(5))) == ["n1", "n2", "n2", "n2", "n2"]
+    assert counts(cluster, "a", A100) == (1000, 0)
+    assert counts(cluster, "a", GPUS) == (5000, 0)
+
+
+def test_a_pod_that_fits_only_the_limited_model_waits_with_the_limit_as_its_reason() -> None:
+    cluster = fleet(QueueConfig(name="a", limit={A100: "1.5"}), models=("A100", "A100"))
+    cluster.add(of("one", "a"))
+    cluster.run()
+    cluster.add(of("two", "a"))
+    cluster.run()
+    why = f"queue 'a' has reached its limit of {A100}: limit 1500m, allocated 1, requested 1"
+    cluster.assert_pending("two", f"0/2 nodes are available: 2 {why}.")
+    cluster.delete_pod("one")
+    cluster.run()
+    cluster.assert_bound("two")
+
+
+def test_a_node_of_another_model_requeues_the_pods() -> None:
+    cluster = fleet(QueueConfig(name="a", limit={A100: 0}), models=("A100",))
+    cluster.add(of("p", "a"))
+    cluster.run()
+    assert cluster.node_of("p") is None
+    cluster.node("other", cpu="64", offers={WHOLE: 1}, labels={MODEL: "T4"})
+    cluster.run()
+    assert cluster.node_of("p") == "other"
+
+
+def test_a_gang_stays_within_the_limit_of_a_model_as_a_whole() -> None:
+    cluster = fleet(QueueConfig(name="a", limit={A100: 2}))
+    cluster.add(gang("g", 6, labels={QUEUE_LABEL: "a"}, requests={WHOLE: 1}))
+    cluster.run()
+    assert [node for node in cluster.placements().values() if node == "n1"] == ["n1"] * 2
+    cluster = fleet(QueueConfig(name="a", limit={A100: 2}))
+    cluster.add(gang("g", 7, labels={QUEUE_LABEL: "a"}, requests={WHOLE: 1}))
+    cluster.run()
+    assert not any(cluster.placements().values())
+
+
+def test_equal_pods_of_other_queues_are_not_limited() -> None:
+    cluster = fleet(QueueConfig(name="a", limit={A100: 0}), QueueConfig(name="b"))
+    cluster.add(*(of(f"{queue}{n}", queue) for n in range(4) for queue in "ab"))
+    cluster.run()
+    cluster.assert_all_bound()
+    assert on(cluster, *(f"a{n}" for n in range(4))) == ["n2"] * 4
+    assert on(cluster, *(f"b{n}" for n in range(4))) == ["n1"] * 4
+
+
+def test_the_label_of_the_pod_group_decides() -> None:
+    cluster = fleet(QueueConfig(name="a", limit={A100: 0}), QueueConfig(name="b"))
+    for name, queue in (("ga", "a"), ("gb", "b")):
+        objects = gang(name, 4, labels={QUEUE_LABEL: "b"}, requests={WHOLE: 1})
+        cluster.add(*(replace(one, metadata=replace(one.metadata, labels={QUEUE_LABEL: queue}))
+                      if isinstance(one, PodGroup) else one for one in objects))  # fmt: skip
+    cluster.run()
+    placed = cluster.placements()
+    assert {node for name, node in placed.items() if "/ga-" in name} == {"n2"}
+    assert {node for name, node in placed.items() if "/gb-" in name} == {"n1"}
+
+
+def test_parts_count_as_parts_beside_whole_gpus() -> None:
+    cluster = fleet(QueueConfig(name="a", limit={GPUS: "2500m"}), models=("T4", "T4"))
+    parts = [pod(f"s{n}", queue="a", annotations={FRACTION: "0.4"}) for n in range(2)]
+    cluster.add(of("w", "a", 2), *parts)
+    cluster.run()
+    assert cluster.node_of("w")
+    assert sorted(bool(cluster.node_of(f"s{n}")) for n in range(2)) == [False, True]
+    assert counts(cluster, "a", GPUS) == (2400, 400)
+
+
+def test_a_pod_counts_as_each_model_that_it_may_get_until_it_is_placed() -> None:
+    cluster = fleet(QueueConfig(name="a"), models=("T4",))
+    cluster.add(of("any", "a", 9), of("a100", "a", 9, node_selector={MODEL: "A100"}),
+                of("t4", "a", 9, node_selector={MODEL: "T4"}))  # fmt: skip
+    cluster.run()
+    assert counts(cluster, "a", A100) == (0, 18_000)
+    assert counts(cluster, "a", GPUS) == (0, 27_000)
+
+
+def test_a_pod_that_selects_the_model_exceeds_the_limit_before_any_node_is_evaluated() -> None:
+    cluster = fleet(QueueConfig(name="a", limit={A100: 1}))
+    cluster.add(of("p", "a", 2, node_selector={MODEL: "A100"}))
+    cluster.run()
+    cluster.assert_pending("p", f"queue 'a' has reached its limit of {A100}: limit 1, allocated 0, requested 2")
+
+
+def test_counts_follow_the_labels_of_the_node() -> None:
+    cluster = fleet(QueueConfig(name="a"), models=("T4",))
+    cluster.add(of("p", "a"))
+    cluster.run()
+    assert counts(cluster, "a", A100) == (0, 0)
+    cluster.node("n1", cpu="64", offers={WHOLE: 4}, labels={MODEL: "A100"})
+    cluster.run()
+    assert counts(cluster, "a", A100) == (1000, 0)
+
+
+def test_claims_count_by_class_on_all_nodes() -> None:
+    classes = ("big.deviceclass.resource.k8s.io/devices", "gpu.deviceclass.resource.k8s.io/devices")
+    devices = (DeviceResourceConfig(name="a100", resources=(WHOLE, *classes), node_selector={MODEL: "A100"}),)
+    cluster = fleet(QueueConfig(name="a", limit={A100: 3}), devices=devices)
+    cluster.add(device_class(), device_class("big"), slice_of("n2", "d0", "d1", "d2"))
+    cluster.add(claim("c", 2), claim("d", 2), user("p", "c", queue="a"))
+    cluster.run()
+    cluster.add(user("q", "d", queue="a"))
+    cluster.run()
+    cluster.assert_pending("q", f"queue 'a' has reached its limit of {A100}: limit 3, allocated 2, requested 2")
+    assert counts(cluster, "a", A100) == (2000, 2000)
+    assert fair(cluster, "a", A100) == 3000
+
+
+def test_queues_share_a_model_and_reclaim_what_they_deserve() -> None:
+    cluster = fleet(QueueConfig(name="a"), QueueConfig(name="b", deserved={A100: 3}))
+    wanted = {"node_selector": {MODEL: "A100"}}
+    cluster.add(of(f"a{n}", "a", **wanted) for n in range(4))
+    cluster.run()
+    cluster.assert_all_bound()
+    cluster.add(of(f"b{n}", "b", **wanted) for n in range(4))
+    cluster.run(cycles=2)
+    assert [fair(cluster, queue, A100) for queue in "ab"] == [500, 3500]
+    assert len(taken(cluster)) == 3
+
+
+def test_amounts_are_shown_in_whole_devices_and_thousandths() -> None:
+    assert shown_amounts({A100: 2500, GPUS: 3000}) == {A100: "2500m", GPUS: "3"}
+
+
+# ------------------------------------------------------------------ configuration
+
+
+def test_a_queue_with_an_unknown_device_resource_is_not_ready() -> None:
+    cluster = fleet(devices=())
+    cluster.add(Queue(metadata=made(PodGroup, "a").metadata, spec=QueueObjectSpec(limit={A100: 1})))
+    cluster.add(of("p", "a"))
+    cluster.run()
+    text = f"limit.{A100}: unknown device resource: add it to deviceResources in the scheduler's configuration"
+    cluster.assert_pending("p", f"queue 'a' is not ready: {text}")
+
+
+def test_the_configuration_rejects_names_twice_and_unknown_ones_in_queues() -> None:
+    with pytest.raises(ValueError, match="deviceResources"):
+        SchedulerConfig(device_resources=(ALL, ALL))
+    with pytest.raises(InputError, match="unknown device resource"):
+        registry.check_configured((QueueConfig(name="a", limit={A100: 1}),), "file", (ALL,))
