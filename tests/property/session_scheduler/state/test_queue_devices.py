@@ -167,7 +167,7 @@ def play(cluster: FakeCluster, index: int, work: tuple[str, str, int, int, list[
     elif kind == "fraction":
         cluster.add(pod(f"f{index}", annotations={FRACTION: f"0.{size}"}, **options))
     elif kind == "gpus":
-        spec = {"node_selector": {"model": "ab"[size % 2]}} if claims else {}
+        spec: dict[str, Any] = {"node_selector": {"model": "ab"[size % 2]}} if claims else {}
         cluster.add(*(pod(f"w{index}-{n}", requests={WHOLE: 1 + size % 2}, **spec, **options) for n in range(size)))
     elif kind == "label":
         cluster.node(f"n{size}", cpu="4", offers={WHOLE: 2}, labels={"model": "abc"[choice % 3]})

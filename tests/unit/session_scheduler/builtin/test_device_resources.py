@@ -12,7 +12,7 @@ from session_scheduler.errors import InputError
 from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.model.queue_objects import Queue, QueueObjectSpec
 from session_scheduler.model.queues import QUEUE_LABEL, shown_amounts
-from session_scheduler.registry import registry
+from session_scheduler.state.configured_queues import check_configured
 from session_scheduler.testing import FakeCluster, gang, pod
 
 from .test_device_quota import counts, fair, taken
@@ -162,7 +162,7 @@ def test_claims_count_by_class_on_all_nodes() -> None:
 
 def test_queues_share_a_model_and_reclaim_what_they_deserve() -> None:
     cluster = fleet(QueueConfig(name="a"), QueueConfig(name="b", deserved={A100: 3}))
-    wanted = {"node_selector": {MODEL: "A100"}}
+    wanted: dict[str, Any] = {"node_selector": {MODEL: "A100"}}
     cluster.add(of(f"a{n}", "a", **wanted) for n in range(4))
     cluster.run()
     cluster.assert_all_bound()
@@ -192,4 +192,4 @@ def test_the_configuration_rejects_names_twice_and_unknown_ones_in_queues() -> N
     with pytest.raises(ValueError, match="deviceResources"):
         SchedulerConfig(device_resources=(ALL, ALL))
     with pytest.raises(InputError, match="unknown device resource"):
-        registry.check_configured((QueueConfig(name="a", limit={A100: 1}),), "file", (ALL,))
+        check_configured((QueueConfig(name="a", limit={A100: 1}),), "file", (ALL,))

@@ -10,6 +10,7 @@ from session_scheduler.config.partition import PartitionConfig
 from session_scheduler.config.settings import (
     Backoff,
     ConsolidationConfig,
+    DeviceResourceConfig,
     LeaderElection,
     PluginConfig,
     Profile,
@@ -33,6 +34,7 @@ def _fields(model: type[BaseModel], prefix: str = "") -> set[str]:
         (Profile, ""),
         (PluginConfig, ""),
         (QueueConfig, ""),
+        (DeviceResourceConfig, ""),
         (Backoff, "backoff."),
         (ConsolidationConfig, "consolidation."),
         (LeaderElection, "leaderElection."),
