@@ -20,7 +20,14 @@ from session_scheduler.model.device_amounts import claim_amounts
 from session_scheduler.model.device_resources import DeviceResource
 from session_scheduler.model.devices import ResourceClaim
 from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
-from session_scheduler.model.groups import DEFAULT_QUEUE, PREEMPTIBILITY_LABEL, SYSTEM_CRITICAL, Group, Task
+from session_scheduler.model.groups import (
+    DEFAULT_QUEUE,
+    PREEMPTIBILITY_LABEL,
+    SYSTEM_CRITICAL,
+    Group,
+    Task,
+    unique_classes,
+)
 from session_scheduler.model.objects import Node, Pod, PodGroup
 from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.queue_shares import QueueShares
@@ -92,7 +99,7 @@ class Proportion:
             return [None] * len(tasks)
         why = use.tree.why_not(group.queue)
         if why is not None:
-            self._note(tasks, group.queue, -1)
+            self._note(unique_classes(tasks), group.queue, -1)
             return [why] * len(tasks)
         bounds = list(_bounds(use, group))
         if not bounds or not tasks:
@@ -108,7 +115,7 @@ class Proportion:
         for bound in bounds:
             why = bound.exceeded_by(task.cls)
             if why is not None:
-                self._note((task,), bound.queue, bound.freed)
+                self._note((task.cls,), bound.queue, bound.freed)
                 return why
         for bound in bounds:
             bound.add(task.cls)
@@ -131,10 +138,11 @@ class Proportion:
         return Prepared(found, Scope.ANY, SKIP) if found else SKIP
 
     @hookimpl
-    def filter(self, nodes: NodeView, mask: BoolColumn, state: _OnNodes) -> None:
+    def filter(self, session: Session, cls: TaskClass, nodes: NodeView, mask: BoolColumn, state: _OnNodes) -> None:
         """Clear the nodes on which a task would exceed a bound on a device resource."""
         for bound, one, need in state:
             if bound.why_not(one.name, need) is not None:
+                self._note((cls,), bound.queue, session.queues.counts(bound.queue).freed)
                 mask &= ~one.mask(nodes)
 
     @hookimpl
@@ -147,8 +155,8 @@ class Proportion:
                 found[why] = one.mask(nodes)
         return found
 
-    def _note(self, tasks: Iterable[Task], queue: str, freed: int) -> None:
-        for cls in dict.fromkeys(task.cls for task in tasks):
+    def _note(self, classes: Iterable[TaskClass], queue: str, freed: int) -> None:
+        for cls in classes:
             known = self._refused.setdefault(cls, {})
             known[queue] = freed
             if len(self._refused) > _REMEMBERED or len(known) > _REMEMBERED:

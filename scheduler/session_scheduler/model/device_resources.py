@@ -124,7 +124,9 @@ class DeviceResources:
                 if one.name in wanted and one.name in possible and one.name not in certain]  # fmt: skip
 
     def class_key(self, pod: Pod) -> list[str | None] | None:
-        """What decides the pod's queue, if the nodes on which it fits may depend on that; else None."""
+        """What decides the pod's queue and whether it is preemptible, if the nodes on which it fits may depend on that;
+        else None.
+        """
         if not self.by_node:
             return None
         requests = {name for container in (*pod.spec.containers, *pod.spec.init_containers)
@@ -132,6 +134,9 @@ class DeviceResources:
         asked = requests | pod.metadata.annotations.keys()
         if not any(asked.intersection(one.resources) for one in self.by_node):
             return None
-        labels, group = pod.metadata.labels, pod.spec.scheduling_group
+        labels, spec = pod.metadata.labels, pod.spec
+        group = spec.scheduling_group
         name = group.pod_group_name if group is not None else labels.get(COSCHEDULING_LABEL)
-        return [pod.metadata.namespace if name else "", name, labels.get(QUEUE_LABEL), labels.get(PREEMPTIBILITY_LABEL)]
+        of_group = [pod.metadata.namespace, name] if name else []
+        return [*of_group, labels.get(QUEUE_LABEL), labels.get(PREEMPTIBILITY_LABEL), spec.priority_class_name,
+                None if spec.priority is None else str(spec.priority)]  # fmt: skip

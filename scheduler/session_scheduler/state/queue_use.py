@@ -319,7 +319,7 @@ class QueueUse:
         kept = group in self._kept
         if task.node is not None:
             devices = self.devices.on_node(cls, task.node)
-            if devices or task in self._devices_of:
+            if self.devices.listed:
                 self._devices_of[task] = devices
             going = task.uid in self._evicted
             return _Counted(group.queue, True, cls, kept, task.standing, not going, devices, devices)

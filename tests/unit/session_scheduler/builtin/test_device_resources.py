@@ -98,6 +98,15 @@ def test_equal_pods_of_other_queues_are_not_limited() -> None:
     assert on(cluster, *(f"b{n}" for n in range(4))) == ["n1"] * 4
 
 
+def test_the_deserved_amount_limits_only_pods_that_are_not_preemptible() -> None:
+    cluster = fleet(QueueConfig(name="a", deserved={A100: 1}))
+    cluster.add(*(of(f"low{n}", "a") for n in range(2)), *(of(f"high{n}", "a", priority=100) for n in range(4)))
+    cluster.run()
+    cluster.assert_all_bound()
+    assert sorted(on(cluster, *(f"high{n}" for n in range(4))), key=str).count("n1") <= 1
+    assert cluster.scheduler.cache.queues.counts("a").kept.get(A100, 0) <= 1000
+
+
 def test_the_label_of_the_pod_group_decides() -> None:
     cluster = fleet(QueueConfig(name="a", limit={A100: 0}), QueueConfig(name="b"))
     for name, queue in (("ga", "a"), ("gb", "b")):

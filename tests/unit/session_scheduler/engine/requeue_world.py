@@ -10,6 +10,7 @@ import msgspec
 from tests.tools.observing import observe
 
 from session_scheduler.builtin import BUILTIN, DEFAULT_PLUGINS
+from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.framework.observer import Observer
 from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.model.devices import ResourceClaim, ResourceSlice
@@ -69,6 +70,7 @@ class Case:
     waits: str = "waits"
     gated: bool = False
     """Whether the plugin gates the pod; otherwise the plugin refuses it."""
+    config: SchedulerConfig | None = None
 
 
 def running(name: str, on: str = "n1", **options: Any) -> Pod:
@@ -198,7 +200,7 @@ class World:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.cluster = FakeCluster(checked=False)
+        self.cluster = FakeCluster(checked=False, config=case.config)
         for name in case.refused_by & (BUILTIN.keys() - dict(DEFAULT_PLUGINS).keys()):
             self.cluster.use(name)
         self.cluster.add(*case.there)

@@ -15,6 +15,7 @@ from session_scheduler.builtin import BUILTIN
 from session_scheduler.builtin.node_affinity import NodeAffinity
 from session_scheduler.builtin.pod_topology_spread import PodTopologySpread
 from session_scheduler.config.parsing import validated
+from session_scheduler.config.settings import DeviceResourceConfig, QueueConfig, SchedulerConfig
 from session_scheduler.model.class_table import ClassTable
 from session_scheduler.model.columns import NodeTable
 from session_scheduler.model.devices import DeviceClass
@@ -56,6 +57,10 @@ PARTS = {"fluence.flux-framework.org/gpu-memory": "600"}
 ON_FIRST = PARTS | {"fluence.flux-framework.org/gpu": "0"}
 GPU_MIB = {"nvidia.com/gpu.memory": "1000"}
 GPUS = {"nvidia.com/gpu": 1}
+ONE_OF_THE_MODEL = SchedulerConfig(
+    queues=(QueueConfig(name="q", limit={"a.fluence.flux-framework.org/devices": 1}),),
+    device_resources=(DeviceResourceConfig(name="a", resources=("nvidia.com/gpu",), node_selector={"model": "a"}),),
+)
 CASES: dict[str, Case] = NEAR | CLAIMS | {
 
     "GpuSharing": Case(
@@ -73,6 +78,18 @@ CASES: dict[str, Case] = NEAR | CLAIMS | {
             "a node without GPUs comes": [node("n3")],
             "a node gets another label": [node("n2", offers=GPUS, labels={"a": "b"})],
         },
+    ),
+    "Proportion, by model": Case(
+        [node("n1", offers={"nvidia.com/gpu": 2}, labels={"model": "a"}), running("runs", requests=GPUS, queue="q"),
+         running("plain"), pod("waits", requests=GPUS, queue="q")],
+        {"Proportion"},
+        {
+            "a pod of the queue ends": [ENDS],
+            "a node of another model comes": [node("n2", offers=GPUS, labels={"model": "b"})],
+            "the node has another model": [node("n1", offers={"nvidia.com/gpu": 2}, labels={"model": "b"})],
+        },
+        {"a pod of another queue ends": [(Pod, "plain")]},
+        config=ONE_OF_THE_MODEL,
     ),
     "GpuSharing, whole GPUs": Case(
         [node("n1", offers={"nvidia.com/gpu": 2}), running("runs", annotations=ON_FIRST), running("plain"),
