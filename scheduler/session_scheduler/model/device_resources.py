@@ -1,7 +1,7 @@
 """Device resources: amounts by which queues count devices of one kind, such as a GPU model, however pods request them.
 
-The configuration names the resources of which each is the sum, and the nodes on which requests count. Pods choose their
-model by the node: so what a pod counts with may be known only when it is placed.
+The configuration lists the amounts that each one sums up, and the labels of nodes on which requests count. The node
+decides which model a pod gets, so what the pod counts with may be known only when it is placed.
 """
 
 from __future__ import annotations
