@@ -238,7 +238,9 @@ class Group(msgspec.Struct, eq=False):
         """The PodGroup's priority, else the highest priority of its tasks; 0 without tasks."""
         if self.own_priority is not None:
             return self.own_priority
-        return max([task.priority for task in self.tasks.values()], default=0)
+        if len(self.tasks) == 1:  # shortcut: preemption reads this for every running pod
+            return next(iter(self.tasks.values())).priority
+        return max((task.priority for task in self.tasks.values()), default=0)
 
     @property
     def starting(self) -> bool:
@@ -282,7 +284,8 @@ class Group(msgspec.Struct, eq=False):
 
     def labels(self) -> list[dict[str, str]]:
         """The labels of the PodGroup, then of its pods in order of uid."""
-        found = [task.pod.metadata.labels for _, task in sorted(self.tasks.items())]
+        tasks = self.tasks if len(self.tasks) == 1 else sorted(self.tasks)
+        found = [self.tasks[uid].pod.metadata.labels for uid in tasks]
         return found if self.pod_group is None else [self.pod_group.metadata.labels, *found]
 
     def in_phase(self, *phases: Phase) -> list[Task]:
