@@ -35,6 +35,8 @@ HAD_FAILED: Final = "node(s) failed to reserve shared GPUs recently"
 HAD_UNRESERVED: Final = "node(s) had shared GPUs without reservation pods"
 NO_MEMORY: Final = "node(s) did not report the memory of their GPUs"
 LITTLE_MEMORY: Final = "node(s) had GPUs with too little memory"
+_HALF: Final = 50
+"""Half of the points of a score."""
 _RESERVED_IF: Final = "reservation pods held all shared GPUs of {}"
 _MOST_THOUSANDTHS: Final = 2**12
 _MOST_MIB: Final = 2**40
@@ -213,16 +215,28 @@ class GpuColumns:
 
     # ------------------------------------------------------------------ scores and reasons
 
-    def scores(self, share: Share) -> IntColumn:
-        """0 to 100: nodes whose GPUs are already shared, the fuller ones higher; 0 for others."""
-        used = sum((np.where(self.gpus > gpu, WHOLE * self.per_thousandth - free, 0)
-                    for gpu, free in enumerate(self.free)), np.zeros(len(self.gpus), np.int64))  # fmt: skip
-        extra = self._extra()
-        if extra is not None:
-            used = used + extra * self._needs(share) * share.count
-        percent = used // np.maximum(WHOLE * self.per_thousandth * self.gpus // 50, 1)
-        shared = self._nodes.counter(SHARERS) > 0
-        return np.where(shared, 50 + np.minimum(percent, 50), 0)
+    def scores(self, share: Share, cpu: int) -> IntColumn:
+        """0 to 100, for a pod that requests so much CPU: half for the GPUs that it gets, half for the balance.
+
+        The less it leaves on GPUs that other pods share already, the higher; untouched GPUs count 0. The closer a
+        node's used parts of CPU and of GPUs are afterwards, the higher: else GPUs would be left without CPU. If a
+        node's GPUs are all whole or all shared, both halves count half, and nodes where pods share GPUs come first.
+        """
+        needs, whole, count = self._needs(share), WHOLE * self.per_thousandth, share.count
+        free = np.array(self.free, np.int64).reshape(-1, len(self.gpus))
+        free.sort(axis=0)
+        found = self._extra()
+        extra = np.zeros(len(self.gpus), np.int64) if found is None else found
+        for before in range(int(extra.max(initial=0))):
+            free -= np.where(_fullest(free, needs, count) & (extra > before), needs, 0)
+            free.sort(axis=0)
+        chosen = _fullest(free, needs, count)
+        free -= np.where(chosen, needs, 0)
+        filled = np.where(chosen & (free + needs < whole), _HALF - _HALF * free // whole, 0).sum(axis=0) // count
+        gpu_used = 100 - 100 * free.sum(axis=0) // np.maximum(whole * self.gpus, 1)
+        cpu_used = 100 * (self._nodes.used("cpu") + cpu) // np.maximum(self._nodes.allocatable("cpu"), 1)
+        points: IntColumn = filled + np.maximum(_HALF - np.abs(gpu_used - cpu_used) // 2, 0)
+        return points if self._reserved else points // 2 + np.where(self._nodes.counter(SHARERS) > 0, _HALF, 0)
 
     def reasons(self, share: Share) -> dict[str, BoolColumn]:
         """Why nodes do not fit a pod with this share: the first reason that holds for each."""
@@ -276,6 +290,12 @@ class GpuColumns:
         per = 0 if share.mib else int(self.per_thousandth[index])
         now = ", ".join(f"{_free_text(free, per)} of GPU {gpu}" for gpu, free in enumerate(self.free_on(index)))
         return f"{share} were free on {node} ({now} now)"
+
+
+def _fullest(free: IntColumn, needs: IntColumn, count: int) -> BoolColumn:
+    """The `count` fullest GPUs that fit on each node, of free amounts in ascending order: shape [gpu, node]."""
+    fits = free >= needs
+    return fits & (np.cumsum(fits, axis=0) <= count)
 
 
 def pack(free: list[int], need: int, count: int) -> tuple[int, ...] | None:

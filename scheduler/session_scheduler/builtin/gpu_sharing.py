@@ -83,7 +83,7 @@ class GpuFacts(NamedTuple):
 
 
 class GpuSharing:
-    """Rejects nodes that do not fit a share, prefers nodes whose GPUs are already shared, and chooses the GPUs."""
+    """Rejects nodes that do not fit a share, prefers nodes where it fills a shared GPU, and chooses the GPUs."""
 
     Arguments = GpuSharingArguments
     name = "GpuSharing"
@@ -359,9 +359,9 @@ class GpuSharing:
         np.logical_and(mask, fits, out=mask)
 
     @hookimpl
-    def score(self, nodes: NodeView, state: Share | int) -> IntColumn | None:
-        """Higher for nodes whose GPUs are already shared, and for fuller ones, so that other nodes keep whole GPUs."""
-        return self._columns(nodes).scores(state) if isinstance(state, Share) else None
+    def score(self, cls: TaskClass, nodes: NodeView, state: Share | int) -> IntColumn | None:
+        """Higher where the pod fills a shared GPU, and where the node's CPU and GPUs are used alike."""
+        return self._columns(nodes).scores(state, cls.requests.get("cpu", 0)) if isinstance(state, Share) else None
 
     @hookimpl
     def reasons(self, nodes: NodeView, state: Share | int) -> Mapping[str, BoolColumn] | str:

@@ -4,16 +4,19 @@ import gc
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from session_scheduler.builtin.gpu_columns import GpuColumns
 from session_scheduler.builtin.gpu_sharing import GpuSharing
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.engine.explain import explain_pending
 from session_scheduler.framework.bindings import Holding
 from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import hookimpl
-from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_FRACTION, GPU_MEMORY, MOST_GPUS, GpuUse
+from session_scheduler.model.columns import NodeView
+from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_FRACTION, GPU_MEMORY, MOST_GPUS, GpuUse, Share
 from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Pod
 from session_scheduler.offline.status import status_of
@@ -130,6 +133,33 @@ def test_nodes_that_are_shared_already_are_preferred_so_that_others_keep_whole_g
     cluster.add(*(whole(f"w{index}", 4) for index in range(4)))
     cluster.run()
     cluster.assert_all_bound()
+
+
+def test_a_pod_goes_where_it_fills_a_gpu_rather_than_where_more_is_used() -> None:
+    cluster = gpus(2, nodes=2)
+    cluster.add(part("a", "0.7", gpu="0", bound_to="n1"), part("b", "0.2", gpu="1", bound_to="n1"))
+    cluster.add(part("c", "0.5", gpu="0", bound_to="n2"), part("d", "0.5", gpu="1", bound_to="n2"))
+    cluster.add(part("filling", "0.3"))
+    cluster.run()
+    assert cluster.node_of("filling") == "n1"
+
+
+@pytest.mark.parametrize(("reserved", "expected"), [(False, [95, 80, 20]), (True, [90, 60, 40])])
+def test_half_of_a_score_is_for_filled_gpus_and_half_for_cpu_and_gpus_used_alike(
+    reserved: bool, expected: list[int]
+) -> None:
+    cluster = FakeCluster()
+    for name in ("alike", "little-cpu", "untouched"):
+        cluster.node(name, cpu="10", offers={NVIDIA: 1})
+    cluster.add(
+        part("a", "0.5", gpu="0", bound_to="alike", cpu="8"), part("b", "0.6", gpu="0", bound_to="little-cpu", cpu="0")
+    )
+    cluster.add(part("waiting", "0.1", cpu="99"))
+    cluster.run()
+    table = cluster.scheduler.cache.table
+    rows = np.array([table.row_of[name] for name in ("alike", "little-cpu", "untouched")])
+    columns = GpuColumns(NodeView(table, rows), [NVIDIA], 0, reserved=reserved)
+    assert columns.scores(Share(400, 0), 2000).tolist() == expected
 
 
 def test_the_configuration_can_name_other_gpu_resources() -> None:
