@@ -299,6 +299,24 @@ def test_a_queue_reclaims_the_devices_that_it_deserves() -> None:
     assert not taken(cluster)
 
 
+def test_no_more_pods_are_evicted_while_the_devices_of_the_first_are_being_freed() -> None:
+    cluster = in_queues(QueueConfig(name="a"), QueueConfig(name="b", deserved={GPUS: 4}))
+    cluster.add(*(claim(f"c{n}") for n in range(5)), *(of(f"a{n}", "a", f"c{n}") for n in range(4)))
+    cluster.run()
+    cluster.add(of("b0", "b", "c4"))
+    cluster.run()
+    victims = taken(cluster)
+    assert len(victims) == 1
+    cluster.finish_deletions()
+    for _ in range(3):
+        cluster.advance(30)
+        cluster.run()
+    assert not taken(cluster)
+    freed(cluster, *victims)
+    cluster.run()
+    cluster.assert_bound("b0")
+
+
 def test_a_claim_that_other_pods_use_is_not_reclaimed() -> None:
     cluster = in_queues(QueueConfig(name="a"), QueueConfig(name="b", deserved={GPUS: 4}),
                         QueueConfig(name="c", deserved={GPUS: 4}))  # fmt: skip
