@@ -21,15 +21,16 @@ RUNTIME: Final = "deploy/requirements.lock"
 BUILD: Final = "deploy/build-requirements.lock"
 BUILD_TOOLS: Final = ("pip", "setuptools", "Cython", "hatchling")
 _HEADER = "# The hashes of {what}. Do not edit: `make constraints` writes this file.\n"
+_NOT_IN_IMAGES = ("notebook", "testing")
 _OWN = ("fluxion-cy", "fluence-scheduler")
 _SECONDS = 300
 
 
 def runtime() -> list[str]:
-    """The requirements of the distribution with all extras, without this repository's own distributions."""
+    """What the image needs: the requirements of the distribution and of its features, without its own distributions."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    found = [*project["dependencies"], *(each for name in extras if name != "testing" for each in extras[name])]
+    found = [*project["dependencies"], *(each for name in extras if name not in _NOT_IN_IMAGES for each in extras[name])]
     return sorted({each for each in found if not each.startswith(_OWN)})
 
 
