@@ -17,8 +17,8 @@ from session_scheduler.cluster.errors import Forbidden, Unavailable
 from session_scheduler.config.settings import Serving
 from session_scheduler.reporting.metrics import Metrics
 from session_scheduler.sdk import http_authorization
+from session_scheduler.sdk.access_reviews import MOST_CACHED
 from session_scheduler.sdk.http_authorization import (
-    MOST_CACHED,
     NO_REVIEW,
     NO_TOKEN,
     WRONG_TOKEN,
@@ -150,8 +150,8 @@ async def test_the_right_to_one_path_is_not_one_to_another(world: World) -> None
 async def test_the_caches_are_bounded_and_contain_no_token(world: World) -> None:
     for number in range(MOST_CACHED + 50):
         await world.ask(f"Bearer wrong-{number}", "/configz")
-    assert len(world.ask._users._entries) == MOST_CACHED
-    assert "wrong-" not in repr(world.ask._users._entries)
+    assert len(world.ask._reviews._users._entries) == MOST_CACHED
+    assert "wrong-" not in repr(world.ask._reviews._users._entries)
 
 
 @pytest.mark.parametrize("error", [Unavailable("TokenReview: no response in time"), Forbidden("TokenReview: 403")])
