@@ -30,7 +30,8 @@ def runtime() -> list[str]:
     """What the image needs: the requirements of the distribution and of its features, without its own distributions."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    found = [*project["dependencies"], *(each for name in extras if name not in _NOT_IN_IMAGES for each in extras[name])]
+    chosen = [name for name in extras if name not in _NOT_IN_IMAGES]
+    found = [*project["dependencies"], *(each for name in chosen for each in extras[name])]
     return sorted({each for each in found if not each.startswith(_OWN)})
 
 
