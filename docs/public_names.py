@@ -66,6 +66,9 @@ MODULES = (
     "session_scheduler.sdk.sockets",
     "session_scheduler.sdk.tasks",
     "session_scheduler.testing",
+    "session_scheduler.observation.files",
+    "session_scheduler.observation.observer",
+    "session_scheduler.observation.values",
 )
 """Every public module; its names are those in `__all__`, without one everything that it defines and that does not begin
 with _."""

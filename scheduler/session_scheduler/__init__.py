@@ -1,7 +1,7 @@
 """The session core: holds a consistent view of the cluster, asks the plugins, commits or undoes.
 
-The public modules are this one, `hookspecs`, `errors`, `config`, `model`, `sdk` and `testing`. Everything else is
-internal and may change without notice.
+The public modules are this one, `hookspecs`, `errors`, `config`, `model`, `sdk`, `testing` and `observation`.
+Everything else is internal and may change without notice.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ assert _spec.loader is not None
 script = util.module_from_spec(_spec)
 _spec.loader.exec_module(script)
 
-PACKAGES = {"config", "model", "sdk", "testing", "hookspecs", "errors"}
+PACKAGES = {"config", "model", "sdk", "testing", "observation", "hookspecs", "errors"}
 _IMPORT = re.compile(
     r"^\s*(?:from (session_scheduler[\w.]*) import \(?([^()\n]*)\)?|import (session_scheduler[\w.]*))", re.M
 )
@@ -68,7 +68,7 @@ def test_every_module_of_the_sdk_is_public_and_nothing_outside_of_the_public_pac
 
 
 def _place(module: str) -> int:
-    order = ["session_scheduler", "hookspecs", "errors", "config", "model", "sdk", "testing"]
+    order = ["session_scheduler", "hookspecs", "errors", "config", "model", "sdk", "testing", "observation"]
     return order.index(module.split(".")[1] if "." in module else module)
 
 

@@ -44,15 +44,17 @@ _LATEST = datetime.max.replace(tzinfo=UTC, microsecond=0).timestamp()
 
 def reason_of(scheduler: Scheduler, task: Task) -> str:
     """Why a task waits: its gates, or the last outcome of its group."""
-    gated = gate_reason(scheduler, task)
-    if gated is not None:
-        return gated
+    return gate_reason(scheduler, task) or outcome_reason(scheduler, task) or NOT_TRIED
+
+
+def outcome_reason(scheduler: Scheduler, task: Task) -> str | None:
+    """Why the last attempt did not place a task; None if there was none."""
     outcome = scheduler.outcomes.get(task.group.key)
     if outcome is None:
-        return NOT_TRIED
+        return None
     if task in outcome.reasons:
         return outcome.reasons[task]
-    return outcome.refusal.reason if outcome.refusal else NOT_TRIED
+    return outcome.refusal.reason if outcome.refusal else None
 
 
 def head_of(task: Task) -> dict[str, Any]:
@@ -153,6 +155,15 @@ def explain_task(
                 answer["fitsIf"] = changes
     except PluginError as error:
         answer["reason"] = str(error)
+    return answer
+
+
+def explain_one(scheduler: Scheduler, task: Task, most: int, ways: int = MOST_WAYS) -> dict[str, Any]:
+    """One pending pod, as `explain_task` with `most`, and its gang under "gang"; None for a pod without one."""
+    answer = explain_task(scheduler, task, most=most)
+    answer["gang"] = gang = explain_gang(scheduler, task.group, ways=ways) if is_gang(task.group) else None
+    if answer["reason"] is None and gang is not None:
+        answer["reason"] = gang_reason(gang)
     return answer
 
 

@@ -7,18 +7,20 @@ devices). Times are seconds since 1970. Rows are in natural order of names, so e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Amounts", "Gpu", "Nodes", "Observed", "Pods", "Times"]
+__all__ = ["HIDDEN", "Amounts", "Gang", "Gpu", "Nodes", "Observed", "Pods", "Times"]
 
 Amounts = NDArray[np.float64]
 """Shape (nodes, resources)."""
 Times = NDArray[np.float64]
 """Shape (pods,); NaN where the time is unknown or has not come."""
+HIDDEN: Final = "(hidden)"
+"""Stands for the pods that a reader may not see, among the holders of a GPU."""
 
 
 class Gpu(msgspec.Struct, frozen=True):
@@ -40,7 +42,8 @@ class Nodes(msgspec.Struct, frozen=True):
 
     names: tuple[str, ...]
     levels: Mapping[str, tuple[str | None, ...]]
-    """For each topology level, the outermost first (zone, rack), the value of each node; None where it has none."""
+    """For each topology level (a node label), the outermost first, such as zone and rack: the value of each node; None
+    where it has none."""
     resources: tuple[str, ...]
     """The columns of `allocatable` and `allocated`: cpu, memory, then every other one, in natural order."""
     allocatable: Amounts
@@ -69,16 +72,35 @@ class Pods(msgspec.Struct, frozen=True):
     reasons: tuple[str | None, ...]
     """Why a pending pod waits, in one sentence; None for others."""
     requests: Mapping[str, Amounts]
-    """For each resource that a pod requests: its amount for each pod; shape (pods,)."""
+    """For each resource that a pod requests: its amount for each pod; shape (pods,). GPU shares have the names of their
+    annotations, in GPUs or bytes."""
     created: Times
     bound: Times
     started: Times
     until: Times
     """When it ends, as far as its duration is known."""
 
+    def some(self, rows: NDArray[np.int64]) -> Pods:
+        """These rows only, in this order."""
+        chosen = rows.tolist()
+        return Pods(
+            keys=tuple(map(self.keys.__getitem__, chosen)),
+            groups=tuple(map(self.groups.__getitem__, chosen)),
+            queues=tuple(map(self.queues.__getitem__, chosen)),
+            priorities=self.priorities[rows],
+            nodes=self.nodes[rows],
+            phases=tuple(map(self.phases.__getitem__, chosen)),
+            reasons=tuple(map(self.reasons.__getitem__, chosen)),
+            requests={name: amounts[rows] for name, amounts in self.requests.items()},
+            created=self.created[rows],
+            bound=self.bound[rows],
+            started=self.started[rows],
+            until=self.until[rows],
+        )
+
 
 class Gang(msgspec.Struct, frozen=True):
-    """A PodGroup."""
+    """A PodGroup with at least one live pod."""
 
     namespace: str
     name: str
@@ -115,4 +137,41 @@ class Observed(msgspec.Struct, frozen=True):
         Pods and gangs of others are removed and counted in `hidden`. Amounts of nodes and queues stay: they are sums.
         Holders of GPUs and problems that name a pod of another namespace are replaced by "(hidden)" or removed.
         """
-        raise NotImplementedError
+        if namespaces is None:
+            return self
+        pods = self.pods
+        seen = [key.partition("/")[0] in namespaces for key in pods.keys]
+        gangs = tuple(gang for gang in self.gangs if gang.namespace in namespaces)
+        rows = np.flatnonzero(seen)
+        pending = int((pods.nodes < 0).sum())
+        counts = {"pending": pending, "running": len(pods.keys) - pending, "gangs": len(self.gangs)}
+        shown = pods.some(rows)
+        still = int((shown.nodes < 0).sum())
+        counts["pending"] -= still
+        counts["running"] -= len(rows) - still
+        counts["gangs"] -= len(gangs)
+        nodes = msgspec.structs.replace(self.nodes, gpus=tuple(_seen_gpu(gpu, namespaces) for gpu in self.nodes.gpus))
+        return msgspec.structs.replace(
+            self,
+            nodes=nodes,
+            pods=shown,
+            gangs=gangs,
+            problems={name: text for name, text in self.problems.items() if _namespace_in(name) in {"", *namespaces}},
+            hidden={name: count + self.hidden.get(name, 0) for name, count in counts.items()},
+        )
+
+
+def _namespace_in(problem: str) -> str:
+    """The namespace in "Pod NS/NAME"; empty for "Node n1"."""
+    namespace, found, _ = problem.partition(" ")[2].partition("/")
+    return namespace if found else ""
+
+
+def _seen_gpu(gpu: Gpu, namespaces: frozenset[str]) -> Gpu:
+    if all(key.partition("/")[0] in namespaces for key in gpu.holders):
+        return gpu
+    holders: dict[str, float] = {}
+    for key, share in gpu.holders.items():
+        shown = key if key.partition("/")[0] in namespaces else HIDDEN
+        holders[shown] = holders.get(shown, 0.0) + share
+    return msgspec.structs.replace(gpu, holders=holders)

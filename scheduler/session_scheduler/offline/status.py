@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from session_scheduler.actions.best_part import is_gang
-from session_scheduler.engine.explain import explain_gang, explain_task, gang_reason, gate_reason, head_of
+from session_scheduler.engine.explain import head_of
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.errors import InputError
 from session_scheduler.framework.hooks import HookCall, PluginError
 from session_scheduler.model.columns import natural
 from session_scheduler.model.durations import known_end, placed_at, wrong_durations
-from session_scheduler.model.groups import Group, Task
+from session_scheduler.model.groups import Task
 from session_scheduler.model.times import time_text
 from session_scheduler.offline.pod_selector import PodSelector, selected
 from session_scheduler.offline.queue_report import queue_report
+from session_scheduler.offline.reasons import Reasons
 from session_scheduler.offline.simulate import json_columns
 
 _COLUMNS: Final = ("jobid", "devices")
@@ -43,7 +43,7 @@ def status_of(scheduler: Scheduler, chosen: Sequence[PodSelector] = ()) -> dict[
     tasks = [task for task in tasks if selected(chosen, task)]
     problems = {**wrong_durations(tasks), **scheduler.cache.problems}
     held = [_held(scheduler, task, problems) for task in tasks if task.node is not None]
-    reasons = _Reasons(scheduler)
+    reasons = Reasons(scheduler)
     waiting = [_waiting(task, reasons.of(task)) for task in tasks if task.node is None]
     return {
         "held": held,
@@ -92,43 +92,3 @@ def _written(end: float | None) -> str | None:
 def _waiting(task: Task, reason: str) -> dict[str, Any]:
     nominated = task.pod.status.nominated_node_name or None
     return {**head_of(task), "since": task.pod.metadata.creation_timestamp, "nominated": nominated, "reason": reason}
-
-
-class _Reasons:
-    """Why pods wait: the message of the condition PodScheduled, else their evaluation now."""
-
-    def __init__(self, scheduler: Scheduler) -> None:
-        self._scheduler = scheduler
-        self._of_class: dict[Any, str] = {}
-        """Caches by class, queue and priority, for pods without a group."""
-        self._of_gang: dict[Group, str | None] = {}
-
-    def of(self, task: Task) -> str:
-        gated = gate_reason(self._scheduler, task)
-        if gated is not None:
-            return gated
-        condition = next((one for one in task.pod.status.conditions if one.type == "PodScheduled"), None)
-        if condition is not None and condition.status == "False" and condition.message:
-            return condition.message
-        if not task.group.single:
-            return self._evaluated(task)
-        key = task.cls, task.group.queue, task.priority
-        if key not in self._of_class:
-            self._of_class[key] = self._evaluated(task)
-        return self._of_class[key]
-
-    def _evaluated(self, task: Task) -> str:
-        answer = explain_task(self._scheduler, task)
-        reason = answer["reason"] or self._gang_reason(task.group)
-        if reason is not None:
-            return str(reason)
-        verdicts = answer["nodes"].values()
-        fits = sum(verdict["fits"] for verdict in verdicts)
-        if fits:
-            return f"not tried yet: the pod fits on {fits} of {len(verdicts)} nodes"
-        return str(answer["summary"])
-
-    def _gang_reason(self, group: Group) -> str | None:
-        if group not in self._of_gang:
-            self._of_gang[group] = gang_reason(explain_gang(self._scheduler, group)) if is_gang(group) else None
-        return self._of_gang[group]

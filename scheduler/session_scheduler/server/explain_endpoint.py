@@ -11,9 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from session_scheduler.actions.best_part import is_gang
 from session_scheduler.base.clock import Clock
-from session_scheduler.engine.explain import explain_gang, explain_task, gang_reason, head_of, reason_of
+from session_scheduler.engine.explain import explain_one, head_of, reason_of
 from session_scheduler.model.groups import Phase
 
 if TYPE_CHECKING:
@@ -85,10 +84,7 @@ def explained(scheduler: Scheduler, key: str) -> Answer:
         return 404, {
             "error": f"pod {key}: its schedulerName is {task.pod.spec.scheduler_name}, which no profile serves"
         }
-    of_pod = explain_task(scheduler, task, most=MOST_NODES)
-    gang = explain_gang(scheduler, task.group, ways=_WAYS) if is_gang(task.group) else None
-    if of_pod["reason"] is None and gang is not None:
-        of_pod["reason"] = gang_reason(gang)
+    of_pod = explain_one(scheduler, task, MOST_NODES, ways=_WAYS)
     return 200, {
         **head,
         "lastCycle": reason_of(scheduler, task),
@@ -96,5 +92,5 @@ def explained(scheduler: Scheduler, key: str) -> Answer:
         "nodes": of_pod["nodes"],
         "refusals": dict(sorted(of_pod["refusals"].items())),
         "leftOut": of_pod["leftOut"],
-        "gang": gang,
+        "gang": of_pod["gang"],
     }
