@@ -1,0 +1,89 @@
+"""What the figures share: colours, and plots without a frame. Bokeh is imported when a figure is drawn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from bokeh.models import ColumnDataSource
+    from bokeh.plotting import figure
+
+BLUE: Final = "#0072B2"
+SKY: Final = "#56B4E9"
+GREEN: Final = "#009E73"
+ORANGE: Final = "#E69F00"
+VERMILION: Final = "#D55E00"
+PURPLE: Final = "#CC79A7"
+YELLOW: Final = "#F0E442"
+GREY: Final = "#8c8c8c"
+"""Okabe and Ito's palette, which is distinct for people with any colour vision, and a grey."""
+INK: Final = "#757575"
+"""For text inside of a plot until the page's script sets the page's colour: 4.5:1 on white and on black."""
+INKED: Final = "ink"
+"""The name of glyphs whose text has the page's colour: see templates/figures.html."""
+
+
+def plot(**options: Any) -> figure:
+    """A plot as wide as its page, with the page's background."""
+    from bokeh.plotting import figure
+
+    made = figure(
+        sizing_mode="stretch_width",
+        toolbar_location=None,
+        background_fill_color=None,
+        border_fill_color=None,
+        outline_line_color=None,
+        **{"tools": "", "height": 240, "output_backend": "canvas", **options},
+    )
+    made.grid.grid_line_color = "#8c8c8c"
+    made.grid.grid_line_alpha = 0.4
+    return made
+
+
+def times(made: figure) -> None:
+    """Show the x axis, in milliseconds since 1970, as times."""
+    from bokeh.models import DatetimeTickFormatter
+
+    made.xaxis.formatter = DatetimeTickFormatter(
+        seconds="%H:%M:%S", minsec="%H:%M:%S", minutes="%H:%M", hourmin="%H:%M", hours="%H:%M", days="%d %b"
+    )
+    made.xaxis.axis_label = "time (UTC)"
+
+
+def legend(made: figure) -> None:
+    """Place the legend above the plot, in the page's colours."""
+    from bokeh.models import Legend
+
+    for each in made.select(Legend):
+        made.add_layout(each, "above")
+        each.orientation = "horizontal"
+        each.background_fill_color = None
+        each.border_line_color = None
+        each.label_text_color = INK
+
+
+def bars(source: ColumnDataSource, value: str, colour: str, label: str, most: float | None = None) -> figure:
+    """Horizontal bars of a source with `y`, `label` and the value, each below its label."""
+    from bokeh.models import DataRange1d, Range1d
+
+    shown = DataRange1d(start=0) if most is None else Range1d(0, most)
+    made = plot(height=max(120, 60 + 34 * len(source.data["y"])), x_range=shown, y_range=DataRange1d(end=0.9))
+    made.hbar(y="y", right=value, height=0.4, color=colour, source=source)
+    labels(made, source)
+    made.yaxis.visible = False
+    made.ygrid.visible = False
+    made.xaxis.axis_label = label
+    return made
+
+
+def labels(made: figure, source: ColumnDataSource) -> None:
+    """Write the `label` of each row above it, where it fits on a narrow screen, too."""
+    made.text(
+        "x", "y", text="label", name=INKED, y_offset=-12, text_baseline="bottom", text_color=INK, text_font_size="12px",
+        source=source,
+    )  # fmt: skip
+
+
+def rows(number: int) -> dict[str, list[float]]:
+    """Where rows and their labels are: the first one on top."""
+    return {"x": [0.0] * number, "y": [-float(row) for row in range(number)]}

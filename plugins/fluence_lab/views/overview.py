@@ -1,0 +1,179 @@
+"""Overview: pods by phase, utilisation by resource, and both over time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from fluence_lab.history import History
+from fluence_lab.panels import Panel, PanelContext
+from fluence_lab.view import Column, Figure, Table, View
+from fluence_lab.views import drawing
+from fluence_lab.views.words import amount, count, listed, percent, plain, share, table, verb
+from session_scheduler.observation.values import Observed, Pods
+
+if TYPE_CHECKING:
+    from bokeh.models import ColumnDataSource, Model
+
+_PHASES: Final = ("Gated", "Pending", "Bound", "Running", "Terminating")
+_WAITING: Final = ("Gated", "Pending")
+
+
+def overview(observed: Observed, history: History = History()) -> View:  # noqa: B008  # it is immutable
+    """The view of a cluster and its history."""
+    phases = phase_counts(observed.pods)
+    utilised = _utilisation(observed)
+    return View(
+        "overview",
+        "Overview",
+        _summary(observed, phases, utilised),
+        (_utilisation_figure(utilised), _pods_figure(history), _rates_figure(history)),
+        (
+            table("pods", "Pods", (Column("Phase"), Column("Pods", numeric=True)), _phase_rows(observed, phases)),
+            _resource_table(utilised),
+            table(
+                "problems", "Invalid objects", (Column("Object"), Column("Problem")), sorted(observed.problems.items())
+            ),
+        ),
+    )
+
+
+def phase_counts(pods: Pods) -> dict[str, int]:
+    """How many pods are in each phase; the phases are in the order of a pod's life."""
+    found, numbers = np.unique(np.array(pods.phases, dtype=np.str_), return_counts=True)
+    counted = dict(zip(found.tolist(), numbers.tolist(), strict=True))
+    return {phase: counted.get(phase, 0) for phase in _PHASES} | counted
+
+
+def waiting_count(observed: Observed) -> int:
+    """How many pods wait, in all namespaces."""
+    phases = phase_counts(observed.pods)
+    return sum(phases[phase] for phase in _WAITING) + observed.hidden.get("pending", 0)
+
+
+def _phase_rows(observed: Observed, phases: Mapping[str, int]) -> list[tuple[str, int]]:
+    rows = list(phases.items())
+    hidden = [
+        (f"{name.capitalize()}, in other namespaces", number)
+        for name, number in observed.hidden.items()
+        if name in ("pending", "running") and number
+    ]
+    return rows + hidden
+
+
+def _summary(observed: Observed, phases: Mapping[str, int], utilised: list[tuple[str, float, float]]) -> str:
+    pending = waiting_count(observed)
+    running = phases["Running"] + observed.hidden.get("running", 0)
+    nodes = len(observed.nodes.names)
+    text = (
+        f"{count(pending, 'pod')} {verb(pending, 'is', 'are')} pending and {running:,} {verb(running, 'runs', 'run')} "
+        f"on {count(nodes, 'node')}."
+    )
+    if utilised:
+        shares = [f"{percent(share(used, whole))} of {name}" for name, used, whole in utilised]
+        text += f" Pods request {listed(shares, 4)}."
+    if observed.problems:
+        wrong = len(observed.problems)
+        text += f" {count(wrong, 'object')} {verb(wrong, 'is', 'are')} invalid."
+    return text
+
+
+# ------------------------------------------------------------------ utilisation
+
+
+def _utilisation(observed: Observed) -> list[tuple[str, float, float]]:
+    """Each resource that a node has, with what is allocated and allocatable in all."""
+    nodes = observed.nodes
+    used, whole = nodes.allocated.sum(axis=0), nodes.allocatable.sum(axis=0)
+    found = zip(nodes.resources, used.tolist(), whole.tolist(), strict=True)
+    return [(name, part, total) for name, part, total in found if part or total]
+
+
+def _resource_table(utilised: list[tuple[str, float, float]]) -> Table:
+    numeric = [Column(title, numeric=True) for title in ("Allocated", "Allocatable", "Free", "Allocated share")]
+    rows = [
+        (name, amount(name, used), amount(name, whole), amount(name, whole - used), percent(share(used, whole)))
+        for name, used, whole in utilised
+    ]
+    return table("resources", "Resources", (Column("Resource"), *numeric), rows)
+
+
+def _utilisation_figure(utilised: list[tuple[str, float, float]]) -> Figure:
+    names = [name for name, _, _ in utilised]
+    shares = [100 * share(used, whole) for _, used, whole in utilised]
+    text = ", ".join(f"{name} {plain(round(part))} %" for name, part in zip(names, shares, strict=True))
+    bars = {
+        **drawing.rows(len(names)),
+        "share": shares,
+        "label": [f" {name}: {plain(round(part))} %" for name, part in zip(names, shares, strict=True)],
+    }
+    return Figure(
+        "utilisation",
+        "Utilisation by resource",
+        f"Allocated shares of all nodes together: {text}." if text else "No node has resources.",
+        {"bars": bars},
+        _draw_utilisation,
+    )
+
+
+def _draw_utilisation(sources: Mapping[str, ColumnDataSource]) -> Model:
+    return drawing.bars(sources["bars"], "share", drawing.BLUE, "allocated (%)", 100)
+
+
+# ------------------------------------------------------------------ over time
+
+
+def _pods_figure(history: History) -> Figure:
+    lines = _lines(history, ("pending", "running"))
+    text = _last(lines, "{pending} pending and {running} running pods")
+    return Figure("over-time", "Pods over time", text, {"lines": lines}, _draw_pods)
+
+
+def _rates_figure(history: History) -> Figure:
+    lines = _lines(history, ("cycles", "binds"))
+    text = _last(lines, "{cycles} cycles and {binds} binds per second")
+    return Figure("rates", "Cycles and binds per second", text, {"lines": lines}, _draw_rates)
+
+
+def _lines(history: History, names: tuple[str, ...]) -> dict[str, Any]:
+    """The series at the times at which all are known."""
+    empty = np.full(len(history.times), np.nan)
+    columns = {name: history.series.get(name, empty) for name in names}
+    known = ~np.isnan([*columns.values()]).any(axis=0)
+    return {"time": 1000 * history.times[known], **{name: column[known] for name, column in columns.items()}}
+
+
+def _last(lines: Mapping[str, Any], text: str) -> str:
+    if not len(lines["time"]):
+        return "Nothing was observed yet."
+    last = {name: plain(float(column[-1])) for name, column in lines.items() if name != "time"}
+    minutes = (lines["time"][-1] - lines["time"][0]) / 60_000
+    return f"At the end of {plain(round(minutes, 1))} minutes: {text.format(**last)}."
+
+
+def _draw_pods(sources: Mapping[str, ColumnDataSource]) -> Model:
+    return _draw_lines(sources["lines"], ("pending", "running"), "pods")
+
+
+def _draw_rates(sources: Mapping[str, ColumnDataSource]) -> Model:
+    return _draw_lines(sources["lines"], ("cycles", "binds"), "per second")
+
+
+def _draw_lines(source: ColumnDataSource, names: tuple[str, str], label: str) -> Model:
+    from bokeh.models import DataRange1d
+
+    made = drawing.plot(y_range=DataRange1d(start=0))
+    for name, colour, dash in zip(names, (drawing.VERMILION, drawing.BLUE), ("solid", "dashed"), strict=True):
+        made.line("time", name, color=colour, line_dash=dash, line_width=2, legend_label=name, source=source)
+    made.yaxis.axis_label = label
+    drawing.times(made)
+    drawing.legend(made)
+    return made
+
+
+PANEL: Final = Panel("overview", "Overview", lambda context: overview(context.observed, context.history), order=10)
+
+
+__all__ = ["PANEL", "PanelContext", "overview", "phase_counts", "waiting_count"]
