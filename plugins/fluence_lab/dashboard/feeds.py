@@ -1,0 +1,161 @@
+"""What pages show at this time, computed once for all users who see the same, and what has changed since an earlier time.
+
+A feed has the parts of one page: summary, tables and figures, each with the number of its last change. A client that
+reads slowly receives only the newest state of the parts that changed meanwhile, so no queue grows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from fluence_lab.view import View
+
+__all__ = ["Feed", "Feeds", "Full", "Subject"]
+
+MOST_FEEDS: Final = 256
+MOST_FOLLOWERS: Final = 256
+IDLE_SECONDS: Final = 60.0
+"""How long a feed without followers is kept."""
+REFRESH_SECONDS: Final = 10.0
+"""How often a followed page is computed although nothing changed in the cluster: times pass."""
+_PATH: Final = {"tables": 2, "figures": 2}
+
+
+class Full(Exception):  # noqa: N818  # an answer, not a failure of this program
+    """Too many clients follow pages."""
+
+
+class Subject(NamedTuple):
+    """What a user sees: a page, with a query, of some namespaces (None: all)."""
+
+    page: str
+    namespaces: frozenset[str] | None
+    query: tuple[tuple[str, str], ...]
+
+
+class Feed:
+    """One subject's view and its parts."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.number = 0
+        """Of the last change; 0: not computed yet."""
+        self.view: View | None = None
+        self.version: Any = None
+        """Of the state that the view shows."""
+        self.computed_at = self.used_at = float("-inf")
+        self.followers = 0
+        self._parts: dict[tuple[str, str], tuple[int, bytes]] = {}
+        self._changed = asyncio.Event()
+        self._last: tuple[int, int, bytes] | None = None
+        self.computing = asyncio.Lock()
+
+    def put(self, view: View | None, update: Mapping[str, Any]) -> None:
+        """Store the newest state."""
+        self.view = view
+        new = {
+            (kind, name): msgspec.json.encode(each)
+            for kind, value in update.items()
+            for name, each in (value.items() if _PATH.get(kind) == 2 else (("", value),))
+        }
+        changed = {key: value for key, value in new.items() if self._parts.get(key, (0, b""))[1] != value}
+        if not changed:
+            return
+        self.number += 1
+        self._parts = {
+            key: (self.number, value) if key in changed else self._parts[key] for key, value in new.items()
+        }
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def since(self, number: int) -> bytes:
+        """The parts that changed after this number, as JSON; all of them where the number is of another feed."""
+        if self._last is not None and self._last[:2] == (number, self.number):
+            return self._last[2]
+        after = number if number <= self.number else 0
+        found: dict[str, Any] = {}
+        for (kind, name), (changed, value) in self._parts.items():
+            if changed > after:
+                if _PATH.get(kind) == 2:
+                    found.setdefault(kind, {})[name] = msgspec.Raw(value)
+                else:
+                    found[kind] = msgspec.Raw(value)
+        text = msgspec.json.encode(found)
+        self._last = (number, self.number, text)
+        return text
+
+    async def change(self, number: int, seconds: float) -> bool:
+        """Wait until there is a change after this number, for this long at most. Returns whether there is one."""
+        if self.number == number:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._changed.wait()
+            except TimeoutError:
+                return False
+        return True
+
+
+class Feeds:
+    """All feeds. `tick` computes those that clients follow."""
+
+    def __init__(
+        self,
+        compute: Callable[[Subject], Awaitable[tuple[View | None, Mapping[str, Any]]]],
+        version: Callable[[], Any],
+        now: Callable[[], float],
+        *,
+        most_followers: int = MOST_FOLLOWERS,
+    ) -> None:
+        """`compute`: a subject's view and its update; `version` changes with the state; `now`: monotonic seconds."""
+        self._compute = compute
+        self._version = version
+        self._now = now
+        self._most_followers = most_followers
+        self._feeds: dict[Subject, Feed] = {}
+
+    async def current(self, subject: Subject) -> Feed:
+        """The feed of a subject, up to date."""
+        feed = self._feeds.pop(subject, None) or Feed(subject)
+        self._feeds[subject] = feed  # the last used is the last
+        feed.used_at = self._now()
+        await self._renew(feed)
+        unused = [each for each in self._feeds.values() if not each.followers and each is not feed]
+        for each in unused[: max(0, len(self._feeds) - MOST_FEEDS)]:
+            self._feeds.pop(each.subject, None)
+        return feed
+
+    @asynccontextmanager
+    async def followed(self, subject: Subject) -> AsyncGenerator[Feed]:
+        """The feed of a subject, which `tick` then keeps up to date. Raises Full."""
+        if sum(feed.followers for feed in self._feeds.values()) >= self._most_followers:
+            raise Full
+        feed = await self.current(subject)
+        feed.followers += 1
+        try:
+            yield feed
+        finally:
+            feed.followers -= 1
+            feed.used_at = self._now()
+
+    async def tick(self) -> None:
+        """Compute what clients follow if the state has changed, and forget what nobody uses."""
+        for feed in list(self._feeds.values()):
+            if feed.followers:
+                await self._renew(feed)
+                await asyncio.sleep(0)  # requests come between
+            elif feed.used_at + IDLE_SECONDS <= self._now():
+                self._feeds.pop(feed.subject, None)
+
+    async def _renew(self, feed: Feed) -> None:
+        """Compute the feed, unless it shows the present state already."""
+        async with feed.computing:
+            version = self._version()
+            if feed.version == version and self._now() < feed.computed_at + REFRESH_SECONDS:
+                return
+            feed.put(*await self._compute(feed.subject))
+            feed.version, feed.computed_at = version, self._now()

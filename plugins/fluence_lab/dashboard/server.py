@@ -1,0 +1,493 @@
+"""The dashboard's HTTP server: pages, their JSON, and their changes as server-sent events. Nothing changes the cluster.
+
+A request passes `_guarded` (headers, errors, rate limit), then its handler asks `_reader` who sends it. Pages are
+rendered here; the browser only replaces what changes. Everything that a page loads comes from this server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import msgspec
+import structlog
+from aiohttp import web
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
+
+from fluence_lab import render
+from fluence_lab.dashboard.access import MOST_TOKEN, Access, Denied, LocalAccess, Reader, Session, Sessions
+from fluence_lab.dashboard.feeds import Feeds, Full, Subject
+from fluence_lab.dashboard.history import HistoryRecorder
+from fluence_lab.dashboard.verdicts import Verdicts
+from fluence_lab.panels import Panel, PanelContext
+from fluence_lab.view import View
+from session_scheduler.observation.observer import Observer
+from session_scheduler.observation.values import Observed
+from session_scheduler.sdk.access_reviews import User
+from session_scheduler.sdk.rate_limits import RateLimit
+from session_scheduler.sdk.signals import background
+
+__all__ = ["Dashboard"]
+
+_log = structlog.get_logger(__name__)
+
+TICK_SECONDS: Final = 1.0
+REQUESTS_PER_SECOND: Final = 20.0
+SIGN_INS_PER_SECOND: Final = 1.0
+KEEP_ALIVE_SECONDS: Final = 15.0
+"""How often an event stream without changes sends a comment, and its reader is reviewed again."""
+WRITE_SECONDS: Final = 20.0
+"""How long a client may take to read an event."""
+STREAMS_PER_SESSION: Final = 16
+PANELS_SECONDS: Final = 300.0
+"""How often the server looks which panels have something to show."""
+MOST_QUERY: Final = 8
+MOST_VALUE: Final = 512
+SECURITY_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+"""Nothing from another host, and no inline scripts. BokehJS sets styles of its elements inline."""
+HEADERS: Final = {
+    "Content-Security-Policy": SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+    "Server": "fluence",
+}
+STATIC: Final = Path(__file__).parent / "static"
+TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+PROBES: Final = ("/healthz", "/livez", "/readyz")
+
+
+class _Clock(NamedTuple):
+    now: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+
+
+class Dashboard:
+    """Pages about what an observer sees. `application` is served; `run` keeps what clients follow up to date."""
+
+    def __init__(
+        self,
+        observer: Observer,
+        access: Access,
+        panels: list[Panel],
+        *,
+        live: bool,
+        now: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`live`: whether the state changes, and pages follow it."""
+        self._observer = observer
+        self._access = access
+        self._panels = {panel.name: panel for panel in panels}
+        self._live = live
+        self._now = now
+        self._sessions = Sessions(now, wall)
+        self.recorder = HistoryRecorder()
+        self._files = _static_files()
+        self._feeds = Feeds(self._computed, self._version, now)
+        clock = _Clock(now, wall)
+        self._limit = RateLimit(clock, REQUESTS_PER_SECOND)
+        self._sign_ins = RateLimit(clock, SIGN_INS_PER_SECOND)
+        self._streams: dict[str, int] = {}
+        self._verdicts = Verdicts(observer.verdicts, now)
+        self._known_namespaces: tuple[object, object, set[str]] | None = None
+        self._listed: tuple[float, list[Panel]] = (-math.inf, [])
+        self._templates = Environment(
+            loader=PackageLoader("fluence_lab.dashboard"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+        )
+        self.recorder.record(observer.observe())
+
+    def application(self) -> web.Application:
+        """The routes."""
+        app = web.Application(middlewares=[self._guarded], client_max_size=MOST_TOKEN + 4096)
+        for path in PROBES:
+            app.router.add_get(path, self._health)
+        app.router.add_get("/", self._root)
+        app.router.add_get("/login", self._login_page)
+        app.router.add_post("/login", self._login)
+        app.router.add_post("/logout", self._logout)
+        app.router.add_get("/static/{version}/{name}", self._static)
+        app.router.add_get("/api/{page}", self._json)
+        app.router.add_get("/events/{page}", self._events, allow_head=False)
+        app.router.add_get("/{page}", self._page)
+        return app
+
+    async def run(self) -> None:
+        """Record and compute each second, until it is cancelled."""
+        async with background(self._verdicts.run()):
+            await self._tick()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            try:
+                self.recorder.record(self._observer.observe())
+                await self._feeds.tick()
+            except Exception:  # a panel's error must not end the updates of the others
+                _log.exception("an update failed")
+
+    # ------------------------------------------------------------------ requests
+
+    @web.middleware
+    async def _guarded(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        try:
+            if request.path not in PROBES and (wait := self._limit.admit(request.remote or "")):
+                raise Denied(429, f"too many requests: retry after {math.ceil(wait)} s")
+            return await handler(request)
+        except Denied as denied:
+            return self._denied(request, denied.status, denied.text)
+        except web.HTTPException as answer:
+            if answer.status < 400:
+                raise
+            texts = {404: "this page does not exist", 405: "read only: use GET", 413: "the request is too long"}
+            return self._denied(request, answer.status, texts.get(answer.status, answer.reason.lower()))
+        except Exception:
+            _log.exception("a request failed", path=request.path)
+            return self._denied(request, 500, "internal error: see the dashboard's log")
+
+    def _denied(self, request: web.Request, status: int, text: str) -> web.Response:
+        """One line: as JSON for programs, as a page for people; the login page for those who have not signed in."""
+        headers = {"Retry-After": "1"} if status in (429, 503) else {}
+        if _wants_json(request):
+            if status == 401:
+                headers["WWW-Authenticate"] = "Bearer"
+            return _json_response({"error": text}, status, headers)
+        if status == 401:
+            return self._login_form(request, text, status)
+        phrase = HTTPStatus(status).phrase
+        return self._html("message.html", status, title=phrase, text=text, headers=headers, signed_in=False)
+
+    async def _reader(self, request: web.Request) -> tuple[Reader, Session | None]:
+        """Who sends the request. Raises Denied."""
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and not isinstance(self._access, LocalAccess):
+            return await self._access.reader(await self._access.user(token.strip()), self._namespaces()), None
+        session = self._sessions.get(request.cookies.get(self._cookie(request), ""))
+        if session is None:
+            raise Denied(401, "sign in")
+        return await self._access.reader(session.user, self._namespaces()), session
+
+    def _namespaces(self) -> set[str]:
+        """The namespaces with pods or gangs."""
+        observed = self._observer.observe()
+        known = self._known_namespaces
+        if known is None or known[0] is not observed.pods or known[1] is not observed.gangs:
+            names = {key.partition("/")[0] for key in observed.pods.keys} | {gang.namespace for gang in observed.gangs}
+            known = self._known_namespaces = (observed.pods, observed.gangs, names)
+        return known[2]
+
+    async def _health(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok", headers=HEADERS)
+
+    async def _root(self, request: web.Request) -> web.Response:
+        token = request.query.get("token")
+        if token is not None:
+            if request.method == "HEAD":  # a preview of the address must not use the token up
+                return web.Response(headers=HEADERS)
+            user = await self._access.user(token) if isinstance(self._access, LocalAccess) else None
+            if user is None:
+                raise Denied(401, "enter the token here, not in an address")
+            return self._signed_in(request, user, "")
+        await self._reader(request)
+        return _see_other(self._first_page())
+
+    async def _login_page(self, request: web.Request) -> web.Response:
+        return self._login_form(request, "", 200)
+
+    def _login_form(self, request: web.Request, text: str, status: int) -> web.Response:
+        target = request.path.lstrip("/") if request.method == "GET" and request.path != "/login" else ""
+        target = request.query.get("next", target)
+        return self._html(
+            "login.html", status, title="Sign in", text="" if text == "sign in" else text, hint=self._access.hint,
+            next=target if target in self._panels else "", signed_in=False,
+        )  # fmt: skip
+
+    async def _login(self, request: web.Request) -> web.Response:
+        _check_same_origin(request)
+        if wait := self._sign_ins.admit(request.remote or ""):
+            raise Denied(429, f"too many attempts to sign in: retry after {math.ceil(wait)} s")
+        form = await request.post()
+        token, target = form.get("token"), form.get("next")
+        if not isinstance(token, str) or not token.strip():
+            raise Denied(401, "enter a token")
+        user = await self._access.user(token.strip())
+        await self._access.reader(user, ())
+        return self._signed_in(request, user, token.strip(), target if isinstance(target, str) else "")
+
+    def _signed_in(self, request: web.Request, user: User, token: str, target: str = "") -> web.Response:
+        answer = _see_other(target if target in self._panels else self._first_page())
+        secure = request.secure or request.headers.get("X-Forwarded-Proto") == "https"
+        secret = self._sessions.begin(user, token)
+        answer.set_cookie(self._cookie(request), secret, httponly=True, samesite="Strict", secure=secure, path="/")
+        return answer
+
+    async def _logout(self, request: web.Request) -> web.Response:
+        _check_same_origin(request)
+        self._sessions.end(request.cookies.get(self._cookie(request), ""))
+        answer = _see_other("login")
+        answer.del_cookie(self._cookie(request), path="/")
+        return answer
+
+    @staticmethod
+    def _cookie(request: web.Request) -> str:
+        """The cookie's name. Browsers share cookies between the ports of a host, so it has the port."""
+        port = urlsplit(f"//{request.host}").port
+        return f"fluence-dashboard-{port or 'default'}"
+
+    async def _static(self, request: web.Request) -> web.StreamResponse:
+        file = self._files.get(request.match_info["name"])
+        if file is None or request.match_info["version"] != file.version:
+            raise web.HTTPNotFound
+        headers = {**HEADERS, "Cache-Control": "public, max-age=31536000, immutable"}
+        answer = web.Response(body=file.body, content_type=TYPES[Path(file.name).suffix], charset="utf-8", headers=headers)
+        answer.enable_compression()
+        return answer
+
+    # ------------------------------------------------------------------ pages
+
+    def _panel(self, request: web.Request) -> Panel:
+        panel = self._panels.get(request.match_info["page"])
+        if panel is None:
+            raise web.HTTPNotFound
+        return panel
+
+    def _subject(self, request: web.Request, panel: Panel, reader: Reader) -> Subject:
+        query = [(name, value) for name, value in request.query.items() if name not in ("format", "since", "token")]
+        if len(query) > MOST_QUERY or any(len(name) + len(value) > MOST_VALUE for name, value in query):
+            raise Denied(400, "the query is too long")
+        return Subject(panel.name, reader.namespaces, tuple(sorted(query)))
+
+    async def _page(self, request: web.Request) -> web.StreamResponse:
+        reader, _ = await self._reader(request)
+        panel = self._panel(request)
+        if request.query.get("format") == "json":
+            return await self._json(request)
+        feed = await self._feeds.current(self._subject(request, panel, reader))
+        view = feed.view
+        if view is None:
+            raise web.HTTPNotFound
+        parts = render.fragments(view)
+        query = dict(feed.subject.query)
+        answer = self._html(
+            "page.html", 200, title=view.title, panel=panel, panels=await self._listed_panels(), view=view, parts=parts,
+            items=render.embedded_json({name: each["item"] for name, each in parts.figures.items()}),
+            element_id=render.element_id, query=query, reader=reader, number=feed.number, live=self._live,
+            notes=self._notes(feed.subject), style=Markup(render.FIGURE_STYLE),  # noqa: S704  # a constant
+            signed_in=True, search=query.get("pod", ""),
+        )  # fmt: skip
+        answer.enable_compression()
+        return answer
+
+    async def _json(self, request: web.Request) -> web.StreamResponse:
+        reader, _ = await self._reader(request)
+        feed = await self._feeds.current(self._subject(request, self._panel(request), reader))
+        view = feed.view
+        if view is None:
+            raise web.HTTPNotFound
+        answer = _json_response(_plain(view, self._observer.observe()))
+        answer.enable_compression()
+        return answer
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        reader, session = await self._reader(request)
+        panel = self._panel(request)
+        name = session.name if session is not None else request.remote or ""
+        if self._streams.get(name, 0) >= STREAMS_PER_SESSION:
+            raise Denied(429, f"more than {STREAMS_PER_SESSION} pages are open: close some")
+        since = request.headers.get("Last-Event-ID", request.query.get("since", ""))
+        number = int(since) if since.isdigit() and len(since) < 16 else 0
+        self._streams[name] = self._streams.get(name, 0) + 1
+        try:
+            return await self._stream(request, panel, reader, number)
+        except Full:
+            raise Denied(503, "too many pages are open: retry later") from None
+        finally:
+            self._streams[name] -= 1
+            if not self._streams[name]:
+                del self._streams[name]
+
+    async def _stream(self, request: web.Request, panel: Panel, reader: Reader, number: int) -> web.StreamResponse:
+        subject = self._subject(request, panel, reader)
+        async with self._feeds.followed(subject) as feed:
+            answer = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
+            await answer.prepare(request)
+            try:
+                while True:
+                    if await feed.change(number, KEEP_ALIVE_SECONDS):
+                        text = b"id: %d\ndata: %b\n\n" % (feed.number, feed.since(number))
+                        number = feed.number
+                    else:
+                        text = b": nothing changed\n\n"
+                    async with asyncio.timeout(WRITE_SECONDS):
+                        await answer.write(text)
+                    if await self._lost(request, reader):
+                        await answer.write(b"event: end\ndata: {}\n\n")
+                        break
+            except (ConnectionError, TimeoutError):
+                pass  # the client is gone, or does not read
+            return answer
+
+    async def _lost(self, request: web.Request, before: Reader) -> bool:
+        """Whether the reader may no longer see the same: the browser then loads the page again."""
+        try:
+            reader, _ = await self._reader(request)
+        except Denied as denied:
+            return denied.status != 503
+        return reader != before
+
+    # ------------------------------------------------------------------ views
+
+    def _version(self) -> Any:
+        return self._observer.observe().version, self._verdicts.number
+
+    def _context(self, subject: Subject) -> PanelContext:
+        namespaces = subject.namespaces
+        observed = self._observer.observe()
+
+        def verdicts(key: str) -> Mapping[str, Any] | None:
+            return self._verdicts.get(key) if may_read(namespaces, key) else None
+
+        return PanelContext(
+            observed=observed if namespaces is None else observed.seen_by(namespaces),
+            history=self.recorder.history(namespaces),
+            query=dict(subject.query),
+            namespaces=namespaces,
+            plugin=self._observer.plugin,
+            verdicts=verdicts,
+        )
+
+    async def _computed(self, subject: Subject) -> tuple[View | None, Mapping[str, Any]]:
+        pod = dict(subject.query).get("pod", "")
+        if pod and may_read(subject.namespaces, pod):
+            await self._verdicts.fetch(pod)
+        context = self._context(subject)
+        view = self._panels[subject.page].view(context)
+        if view is None:
+            return None, {}
+        return view, {**render.update(view), "notes": str(self._notes(subject, context.observed))}
+
+    def _notes(self, subject: Subject, observed: Observed | None = None) -> str:
+        """Where the numbers come from and of when, and what the reader may not see."""
+        if observed is None:
+            observed = self._observer.observe()
+            observed = observed if subject.namespaces is None else observed.seen_by(subject.namespaces)
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(observed.time))
+        hidden = [f"{count:,} {what}" for what, count in observed.hidden.items() if count]
+        text = f"{observed.source}, {when}."
+        return f"{text} In namespaces that you may not read: {', '.join(hidden)}." if hidden else text
+
+    async def _listed_panels(self) -> list[Panel]:
+        """The panels that have something to show."""
+        looked_at, panels = self._listed
+        if looked_at + PANELS_SECONDS <= self._now():
+            self._listed = (self._now(), panels or list(self._panels.values()))  # requests meanwhile do not look, too
+            panels = [each for each in self._panels.values() if await self._shows(each)]
+            self._listed = (self._now(), panels)
+        return panels
+
+    async def _shows(self, panel: Panel) -> bool:
+        try:
+            return (await self._feeds.current(Subject(panel.name, None, ()))).view is not None
+        except Exception:  # one panel's error must not hide the others
+            _log.exception("a panel failed", panel=panel.name)
+            return False
+
+    def _first_page(self) -> str:
+        return next(iter(self._panels), "login")
+
+    def _html(self, template: str, status: int, *, headers: Mapping[str, str] = {}, **values: Any) -> web.Response:
+        files = {name: f"static/{file.version}/{name}" for name, file in self._files.items()}
+        text = self._templates.get_template(template).render(files=files, **values)
+        return web.Response(text=text, status=status, content_type="text/html", headers={**HEADERS, **headers})
+
+
+# ------------------------------------------------------------------ helpers
+
+
+def may_read(namespaces: frozenset[str] | None, key: str) -> bool:
+    """Whether these namespaces (None: all) contain a pod (NAMESPACE/NAME)."""
+    return namespaces is None or key.partition("/")[0] in namespaces
+
+
+class _File(NamedTuple):
+    name: str
+    body: bytes
+    version: str
+
+
+def _static_files() -> dict[str, _File]:
+    """By name: the dashboard's own files, and BokehJS from Bokeh's wheel."""
+    bodies = {path.name: path.read_bytes() for path in STATIC.iterdir() if path.suffix in TYPES}
+    bodies["bokeh.min.js"] = render.bokeh_script().encode()
+    return {name: _File(name, body, hashlib.sha256(body).hexdigest()[:16]) for name, body in bodies.items()}
+
+
+def _wants_json(request: web.Request) -> bool:
+    return (
+        request.path.startswith(("/api/", "/events/"))
+        or request.query.get("format") == "json"
+        or "Authorization" in request.headers
+    )
+
+
+def _check_same_origin(request: web.Request) -> None:
+    """Forms of other sites are refused. Raises Denied."""
+    origin = request.headers.get("Origin")
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is not None and site != "same-origin":
+        raise Denied(403, "this form is of another site")
+    if origin is None or urlsplit(origin).netloc != request.host:
+        raise Denied(403, "this form is of another site")
+
+
+def _see_other(page: str) -> web.Response:
+    return web.Response(status=303, headers={**HEADERS, "Location": page})
+
+
+def _json_response(value: Any, status: int = 200, headers: Mapping[str, str] = {}) -> web.Response:
+    body = msgspec.json.encode(value)
+    return web.Response(body=body, status=status, content_type="application/json", headers={**HEADERS, **headers})
+
+
+def _plain(view: View, observed: Observed) -> dict[str, Any]:
+    """A view as JSON."""
+    return {
+        "name": view.name,
+        "title": view.title,
+        "time": observed.time,
+        "source": observed.source,
+        "summary": view.summary,
+        "tables": {
+            table.name: {
+                "title": table.title,
+                "columns": [column.title for column in table.columns],
+                "rows": [[render.plain(value) for value in row] for row in table.rows],
+                "leftOut": table.left_out,
+            }
+            for table in view.tables
+        },
+        "figures": {
+            figure.name: {
+                "title": figure.title,
+                "text": figure.text,
+                "sources": {name: render.plain_columns(source) for name, source in figure.sources.items()},
+            }
+            for figure in view.figures
+        },
+    }
