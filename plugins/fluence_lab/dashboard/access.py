@@ -69,15 +69,15 @@ class LocalAccess:
 
     hint = "Open the address that `fluence dashboard` printed last, or paste its token."
 
-    def __init__(self, show: Callable[[str], None]) -> None:
-        """`show` receives each new token."""
-        self._show = show
+    def __init__(self) -> None:
+        self.show: Callable[[str], None] = lambda _: None
+        """Receives each new token."""
         self._token = ""
 
     def renew(self) -> None:
         """Replace the token."""
         self._token = secrets.token_urlsafe(24)
-        self._show(self._token)
+        self.show(self._token)
 
     async def user(self, token: str) -> User:
         """The one user, if the token is the current one. Raises Denied."""

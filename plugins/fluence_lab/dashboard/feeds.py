@@ -1,4 +1,4 @@
-"""What pages show at this time, computed once for all users who see the same, and what has changed since an earlier time.
+"""What pages show, computed once for all users who see the same, and what has changed since an earlier time.
 
 A feed has the parts of one page: summary, tables and figures, each with the number of its last change. A client that
 reads slowly receives only the newest state of the parts that changed meanwhile, so no queue grows.
@@ -67,9 +67,7 @@ class Feed:
         if not changed:
             return
         self.number += 1
-        self._parts = {
-            key: (self.number, value) if key in changed else self._parts[key] for key, value in new.items()
-        }
+        self._parts = {key: (self.number, value) if key in changed else self._parts[key] for key, value in new.items()}
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -49,6 +49,7 @@ WRITE_SECONDS: Final = 20.0
 STREAMS_PER_SESSION: Final = 16
 PANELS_SECONDS: Final = 300.0
 """How often the server looks which panels have something to show."""
+MOST_FAILURES: Final = 100
 MOST_QUERY: Final = 8
 MOST_VALUE: Final = 512
 SECURITY_POLICY: Final = (
@@ -66,6 +67,7 @@ HEADERS: Final = {
     "Cache-Control": "no-store",
     "Server": "fluence",
 }
+EVENTS: Final = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
 STATIC: Final = Path(__file__).parent / "static"
 TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 PROBES: Final = ("/healthz", "/livez", "/readyz")
@@ -102,6 +104,7 @@ class Dashboard:
         clock = _Clock(now, wall)
         self._limit = RateLimit(clock, REQUESTS_PER_SECOND)
         self._sign_ins = RateLimit(clock, SIGN_INS_PER_SECOND)
+        self._failures: set[str] = set()
         self._streams: dict[str, int] = {}
         self._verdicts = Verdicts(observer.verdicts, now)
         self._known_namespaces: tuple[object, object, set[str]] | None = None
@@ -137,7 +140,7 @@ class Dashboard:
             try:
                 self.recorder.record(self._observer.observe())
                 await self._feeds.tick()
-            except Exception:  # a panel's error must not end the updates of the others
+            except Exception:  # noqa: BLE001  # the next update may succeed
                 _log.exception("an update failed")
 
     # ------------------------------------------------------------------ requests
@@ -147,8 +150,8 @@ class Dashboard:
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         try:
-            if request.path not in PROBES and (wait := self._limit.admit(request.remote or "")):
-                raise Denied(429, f"too many requests: retry after {math.ceil(wait)} s")
+            if request.path not in PROBES:
+                self._admit(self._limit, request, "requests")
             return await handler(request)
         except Denied as denied:
             return self._denied(request, denied.status, denied.text)
@@ -157,9 +160,15 @@ class Dashboard:
                 raise
             texts = {404: "this page does not exist", 405: "read only: use GET", 413: "the request is too long"}
             return self._denied(request, answer.status, texts.get(answer.status, answer.reason.lower()))
-        except Exception:
+        except Exception:  # noqa: BLE001  # no error may stop the server
             _log.exception("a request failed", path=request.path)
             return self._denied(request, 500, "internal error: see the dashboard's log")
+
+    @staticmethod
+    def _admit(limit: RateLimit, request: web.Request, what: str) -> None:
+        """Count a request. Raises Denied."""
+        if wait := limit.admit(request.remote or ""):
+            raise Denied(429, f"too many {what}: retry after {math.ceil(wait)} s")
 
     def _denied(self, request: web.Request, status: int, text: str) -> web.Response:
         """One line: as JSON for programs, as a page for people; the login page for those who have not signed in."""
@@ -220,8 +229,7 @@ class Dashboard:
 
     async def _login(self, request: web.Request) -> web.Response:
         _check_same_origin(request)
-        if wait := self._sign_ins.admit(request.remote or ""):
-            raise Denied(429, f"too many attempts to sign in: retry after {math.ceil(wait)} s")
+        self._admit(self._sign_ins, request, "attempts to sign in")
         form = await request.post()
         token, target = form.get("token"), form.get("next")
         if not isinstance(token, str) or not token.strip():
@@ -255,7 +263,9 @@ class Dashboard:
         if file is None or request.match_info["version"] != file.version:
             raise web.HTTPNotFound
         headers = {**HEADERS, "Cache-Control": "public, max-age=31536000, immutable"}
-        answer = web.Response(body=file.body, content_type=TYPES[Path(file.name).suffix], charset="utf-8", headers=headers)
+        answer = web.Response(
+            body=file.body, content_type=TYPES[Path(file.name).suffix], charset="utf-8", headers=headers
+        )
         answer.enable_compression()
         return answer
 
@@ -325,7 +335,9 @@ class Dashboard:
     async def _stream(self, request: web.Request, panel: Panel, reader: Reader, number: int) -> web.StreamResponse:
         subject = self._subject(request, panel, reader)
         async with self._feeds.followed(subject) as feed:
-            answer = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"})
+            answer = web.StreamResponse(
+                headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
+            )
             await answer.prepare(request)
             try:
                 while True:
@@ -377,19 +389,30 @@ class Dashboard:
         if pod and may_read(subject.namespaces, pod):
             await self._verdicts.fetch(pod)
         context = self._context(subject)
-        view = self._panels[subject.page].view(context)
+        view = self._view(self._panels[subject.page], context)
         if view is None:
             return None, {}
         return view, {**render.update(view), "notes": str(self._notes(subject, context.observed))}
+
+    def _view(self, panel: Panel, context: PanelContext) -> View | None:
+        """A panel's view. One panel's error does not end the updates of the others: its page shows the error."""
+        try:
+            return panel.view(context)
+        except Exception as error:  # noqa: BLE001  # see above
+            text = f"{type(error).__name__}: {error}"
+            if text not in self._failures and len(self._failures) < MOST_FAILURES:
+                _log.exception("a panel failed", panel=panel.name)
+                self._failures.add(text)
+            return View(panel.name, panel.title, f"This page failed: {text}: see the dashboard's log.")
 
     def _notes(self, subject: Subject, observed: Observed | None = None) -> str:
         """Where the numbers come from and of when, and what the reader may not see."""
         if observed is None:
             observed = self._observer.observe()
             observed = observed if subject.namespaces is None else observed.seen_by(subject.namespaces)
-        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(observed.time))
         hidden = [f"{count:,} {what}" for what, count in observed.hidden.items() if count]
-        text = f"{observed.source}, {when}."
+        when = time.strftime(", %Y-%m-%d %H:%M:%S UTC", time.gmtime(observed.time)) if self._live else ""
+        text = f"{observed.source}{when}."
         return f"{text} In namespaces that you may not read: {', '.join(hidden)}." if hidden else text
 
     async def _listed_panels(self) -> list[Panel]:
@@ -402,11 +425,7 @@ class Dashboard:
         return panels
 
     async def _shows(self, panel: Panel) -> bool:
-        try:
-            return (await self._feeds.current(Subject(panel.name, None, ()))).view is not None
-        except Exception:  # one panel's error must not hide the others
-            _log.exception("a panel failed", panel=panel.name)
-            return False
+        return (await self._feeds.current(Subject(panel.name, None, ()))).view is not None
 
     def _first_page(self) -> str:
         return next(iter(self._panels), "login")

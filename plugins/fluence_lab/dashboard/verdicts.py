@@ -63,7 +63,7 @@ class Verdicts:
                 del self._wanted[key]
                 try:
                     await self.fetch(key)
-                except Exception:  # an error about one pod must not end the others' answers
+                except Exception:  # noqa: BLE001  # an error about one pod must not end the others' answers
                     _log.exception("a pod cannot be explained", pod=key)
                 await asyncio.sleep(0)
             if any(before.get(key, (0.0, None))[1] != answer for key, (_, answer) in self._known.items()):

@@ -302,7 +302,7 @@ def run(
 
     form = log_format or (LogFormat.CONSOLE if sys.stderr.isatty() else LogFormat.JSON)
     log_to_stderr(log_level, form.value)
-    return event_loop.run(run_live(_configuration(config, plugin_options), kubeconfig=kubeconfig, context=context))
+    return event_loop.run(run_live(configuration(config, plugin_options), kubeconfig=kubeconfig, context=context))
 
 
 def plugins(context: typer.Context, *, output: OutputOption = Output.TABLE) -> None:
@@ -353,9 +353,9 @@ def _read(
         raise InputError(f"{files[0]}: the directory contains only settings: also name manifests, or a cluster")
     config = config or read.file(CONFIG)
     defaults = [(option, read.option(option)) for option, value in options if value is None]
-    given = _configuration(config, options, defaults) if config is not None else None
+    given = configuration(config, options, defaults) if config is not None else None
     state = _run_async(read_state(read.manifests, kubeconfig, context, validate, live=live, config=given))
-    return state, given or _configuration(None, options, defaults, state)
+    return state, given or configuration(None, options, defaults, state)
 
 
 def _split(words: list[str] | None) -> tuple[list[str], list[str]]:
@@ -379,7 +379,7 @@ def _selectors(
     return selectors(objects, namespace or "default")
 
 
-def _configuration(
+def configuration(
     path: Path | None, options: PluginOptions, defaults: PluginOptions = (), state: ClusterState | None = None
 ) -> SchedulerConfig:
     """`options` need a profile that enables their plugins; `defaults` apply only where there is one."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from session_scheduler.cli.folders import CONFIG, CONFIG_FLAG, Inputs
 from session_scheduler.sdk.commands import Output, PluginOption, TableRows
 
 if TYPE_CHECKING:
+    from session_scheduler.config.settings import SchedulerConfig
     from session_scheduler.model.objects import Node
 
 
@@ -32,6 +34,21 @@ class CommandHost:
     def option_file(self, option: PluginOption, files: Sequence[str]) -> str | None:
         """The value that a directory among the files has for the option. Raises InputError."""
         return self._inputs(files).option(option)
+
+    def settings(
+        self, files: Sequence[str], config: Path | None, values: Mapping[str, str | None]
+    ) -> tuple[list[str], SchedulerConfig | None]:
+        """The files without settings, and the configuration that is given, if one is. Raises InputError."""
+        from session_scheduler.cli.commands import configuration
+
+        options = self._options()
+        read = inputs(files, options)
+        path = config or read.file(CONFIG)
+        given = [(option, values.get(option.flag)) for option in options]
+        defaults = [(option, read.option(option)) for option, value in given if value is None]
+        if path is None and not any(value for _, value in [*given, *defaults]):
+            return read.manifests, None
+        return read.manifests, configuration(path, given, defaults)
 
     def _inputs(self, files: Sequence[str]) -> Inputs:
         return inputs(files, self._options())

@@ -11,13 +11,15 @@ Every `--help` imports both: import heavy modules inside the functions.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 if TYPE_CHECKING:
+    from session_scheduler.config.settings import SchedulerConfig
     from session_scheduler.model.objects import Node
 
 
@@ -79,6 +81,15 @@ class Host(Protocol):
 
     def option_file(self, option: PluginOption, files: Sequence[str]) -> str | None:
         """The value of the option in a directory among the files (see `PluginOption.file`). Raises InputError."""
+
+    def settings(
+        self, files: Sequence[str], config: Path | None, values: Mapping[str, str | None]
+    ) -> tuple[list[str], SchedulerConfig | None]:
+        """The files without settings, and the configuration: of `config`, or of a directory among the files.
+
+        `values` of options of plugins, by flag, win over a directory's. The configuration is None where none of these
+        is given; a snapshot's own then counts. Raises InputError.
+        """
 
     def write(self, value: Any, output: Output) -> None:
         """Write a plain value to standard output as JSON or YAML."""

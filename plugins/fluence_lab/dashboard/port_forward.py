@@ -1,0 +1,97 @@
+"""`kubectl fluence dashboard`: opens the dashboard that runs in the cluster, through `kubectl port-forward`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from session_scheduler.errors import InputError
+from session_scheduler.sdk.signals import stop_on_signals
+
+__all__ = ["open_in_cluster"]
+
+LABEL: Final = "app.kubernetes.io/name=fluence-dashboard"
+_FORWARDING: Final = re.compile(rb"Forwarding from (\S+) ->")
+_SECONDS: Final = 30.0
+
+
+async def open_in_cluster(kubeconfig: str | None, context: str | None, host: str, port: int) -> int:
+    """Forward a local port to the dashboard's Service until SIGTERM, SIGINT or the end of the connection.
+
+    Returns the exit status. Raises InputError.
+    """
+    kubectl = shutil.which("kubectl")
+    if kubectl is None:
+        raise InputError("kubectl is not on the PATH: install it, or run `fluence dashboard`")
+    command = [
+        kubectl,
+        *(["--kubeconfig", kubeconfig] if kubeconfig else []),
+        *(["--context", context] if context else []),
+    ]
+    namespace, name = await _service(command)
+    with stop_on_signals() as stop:
+        local = f"{port or ''}:http"
+        process = await asyncio.create_subprocess_exec(
+            *command, "port-forward", "--namespace", namespace, "--address", host, f"service/{name}", local, stdout=PIPE
+        )
+        try:
+            waits = {asyncio.ensure_future(each) for each in (_forward(process, namespace, name), stop.wait())}
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for each in waits:
+                each.cancel()
+            return 0 if stop.is_set() else (process.returncode or 1)
+        finally:
+            with suppress(ProcessLookupError):
+                process.terminate()
+            await process.wait()
+
+
+async def _service(command: Sequence[str]) -> tuple[str, str]:
+    """The namespace and name of the dashboard's Service. Raises InputError."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        "get",
+        "services",
+        "--all-namespaces",
+        "--selector",
+        LABEL,
+        "--output",
+        "json",
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    try:
+        async with asyncio.timeout(_SECONDS):
+            output, errors = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise InputError(f"kubectl did not list Services within {_SECONDS:g} s: check the cluster's address") from None
+    if process.returncode:
+        raise InputError(f"kubectl cannot list Services: {' '.join(errors.decode(errors='replace').split())}")
+    found: list[dict[str, Any]] = json.loads(output)["items"]
+    if not found:
+        raise InputError(
+            "no dashboard runs in this cluster: apply deploy/options/dashboard.yaml, or run `fluence dashboard`"
+        )
+    return found[0]["metadata"]["namespace"], found[0]["metadata"]["name"]
+
+
+async def _forward(process: Process, namespace: str, name: str) -> None:
+    """Print the address once kubectl forwards it, and wait for its end."""
+    assert process.stdout is not None  # noqa: S101
+    shown = False
+    async for line in process.stdout:
+        found = _FORWARDING.search(line)
+        if found and not shown:
+            shown = True
+            text = f"open http://{found[1].decode()} and sign in with a token of the cluster"
+            print(f"fluence dashboard: {text} (Service {namespace}/{name})", file=sys.stderr, flush=True)
+    await process.wait()

@@ -1,0 +1,167 @@
+"""Runs the dashboard's process: opens the files or follows the cluster, and serves pages until SIGTERM."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import ssl
+import sys
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from fluence_lab.dashboard import prometheus
+from fluence_lab.dashboard.access import REVIEW_SECONDS, Access, LocalAccess, ReviewedAccess
+from fluence_lab.dashboard.server import Dashboard
+from fluence_lab.panels import Panel, installed
+from session_scheduler.config.settings import LeaderElection, SchedulerConfig
+from session_scheduler.errors import InputError
+from session_scheduler.sdk.access_reviews import AccessReviews
+from session_scheduler.sdk.leader import connect
+from session_scheduler.sdk.signals import background, first_of, stop_on_signals
+from session_scheduler.sdk.sockets import bound
+
+__all__ = ["Options", "is_loopback", "serve"]
+
+_log = structlog.get_logger(__name__)
+STOP_SECONDS: Final = 1.0
+IDLE_SECONDS: Final = 75.0
+MOST_CACHED: Final = 65_536
+"""Reviews to remember: each user has one for each namespace."""
+
+
+class Options(msgspec.Struct, frozen=True):
+    """The options of the command."""
+
+    files: Sequence[str] = ()
+    """Empty for a live cluster."""
+    settings: SchedulerConfig | None = None
+    kubeconfig: str | None = None
+    context: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 8090
+    by_url: bool = True
+    """Users sign in with an address that works once; else with tokens of the cluster."""
+    prometheus: str | None = None
+    scheduler_metrics: str | None = None
+    certificate: tuple[str, str] | None = None
+    """The files of a certificate and its key."""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can connect to an address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def serve(options: Options) -> int:
+    """Serve until SIGTERM or SIGINT. Returns the exit status. Raises InputError, ClusterError."""
+    context = _tls(options.certificate)
+    with stop_on_signals() as stop:
+        async with AsyncExitStack() as stack:
+            observer, panels = await _opened(options, stack)
+            access = await _access(options, stack)
+            dashboard = Dashboard(observer, access, panels, live=not options.files)
+            address = await stack.enter_async_context(serving(dashboard, options.host, options.port, context))
+            address = f"{'https' if context else 'http'}://{address}"
+            if isinstance(access, LocalAccess):
+                access.show = lambda token: _say(f"open {address}/?token={token} (it works once)")
+                access.renew()
+            else:
+                _say(f"serving {address}: sign in with a token of the cluster")
+            tasks: list[Coroutine[Any, Any, None]] = [dashboard.run()]
+            if options.scheduler_metrics:
+                tasks.append(prometheus.scrape(options.scheduler_metrics, dashboard.recorder))
+            if options.prometheus:
+                tasks.append(prometheus.backfill(options.prometheus, dashboard.recorder))
+            async with background(*tasks) as beside:
+                await first_of(stop.wait(), beside=beside)
+    return 0
+
+
+@asynccontextmanager
+async def serving(
+    dashboard: Dashboard, host: str, port: int, context: ssl.SSLContext | None = None
+) -> AsyncGenerator[str]:
+    """Serve on this address; the value is the bound one, HOST:PORT. Raises InputError if it cannot be bound."""
+    listening = bound(host, port, ("--bind", "--bind"))
+    runner = web.AppRunner(
+        dashboard.application(),
+        access_log=None,
+        handle_signals=False,
+        handler_cancellation=True,
+        keepalive_timeout=IDLE_SECONDS,
+        shutdown_timeout=STOP_SECONDS,
+    )
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listening, ssl_context=context).start()
+        name, number = listening.getsockname()[:2]
+        yield f"[{name}]:{number}" if ":" in name else f"{name}:{number}"
+    finally:
+        await runner.cleanup()
+        listening.close()
+
+
+async def _opened(options: Options, stack: AsyncExitStack) -> tuple[Any, list[Panel]]:
+    """What the pages show, and the pages."""
+    if options.files:
+        if len(options.files) == 1 and (result := simulation(options.files[0])) is not None:
+            from fluence_lab.dashboard.results import ResultObserver, result_panels
+
+            return ResultObserver(options.files[0]), result_panels(result)
+        from session_scheduler.observation.files import open_files
+
+        return await open_files(options.files, config=options.settings), installed()
+    from session_scheduler.observation.live import follow
+
+    settings = options.settings or SchedulerConfig()
+    observer = await stack.enter_async_context(follow(settings, kubeconfig=options.kubeconfig, context=options.context))
+    return observer, installed()
+
+
+async def _access(options: Options, stack: AsyncExitStack) -> Access:
+    if options.by_url or options.files:
+        return LocalAccess()
+    election = LeaderElection(enabled=False)
+    cluster = await stack.enter_async_context(connect(options.kubeconfig, options.context, election))
+    reviews = AccessReviews(cluster.client, seconds=REVIEW_SECONDS, most_cached=MOST_CACHED)
+    return ReviewedAccess(reviews)
+
+
+def simulation(file: str) -> dict[str, Any] | None:
+    """The saved JSON of `fluence simulate`, if the file is one."""
+    path = Path(file)
+    if path.suffix != ".json" or not path.is_file():
+        return None
+    try:
+        value = json.loads(path.read_bytes())
+    except (OSError, ValueError):  # what reads manifests reports it
+        return None
+    known = isinstance(value, dict) and "kind" not in value and {"pods", "summary"} <= value.keys()
+    return value if known else None
+
+
+def _tls(files: tuple[str, str] | None) -> ssl.SSLContext | None:
+    if files is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        context.load_cert_chain(*files, password=lambda: b"")
+    except OSError as error:
+        raise InputError(
+            f"--tls-cert {files[0]}, --tls-key {files[1]}: {error.strerror or error}: name PEM files"
+        ) from error
+    return context
+
+
+def _say(text: str) -> None:
+    print(f"fluence dashboard: {text}", file=sys.stderr, flush=True)
