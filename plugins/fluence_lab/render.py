@@ -23,9 +23,13 @@ __all__ = [
     "FIGURE_STYLE",
     "Fragments",
     "bokeh_script",
+    "element_id",
+    "embedded_json",
     "fragments",
     "notebook",
     "number",
+    "plain",
+    "plain_columns",
     "table_html",
     "update",
 ]
@@ -185,10 +189,11 @@ def _with_fixed_ids(item: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 def plain_columns(source: Source) -> dict[str, list[Any]]:
     """Columns as lists for JSON."""
-    return {name: [_plain(value) for value in np.asarray(column, dtype=object)] for name, column in source.items()}
+    return {name: [plain(value) for value in np.asarray(column, dtype=object)] for name, column in source.items()}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A cell as a value for JSON, which has no NaN."""
     if isinstance(value, np.generic):
         value = value.item()
     return "NaN" if isinstance(value, float) and math.isnan(value) else value

@@ -103,7 +103,7 @@ class ReviewedAccess:
         """The user of a token. Raises Denied."""
         if not token or len(token) > MOST_TOKEN:
             raise Denied(401, "enter a token of the cluster")
-        user = await self._reviewed(self._reviews.user(token))
+        user: User | None = await self._reviewed(self._reviews.user(token))
         if user is None:
             raise Denied(401, "the API server does not accept this token: it is wrong or has expired")
         return user

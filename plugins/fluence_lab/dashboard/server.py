@@ -454,6 +454,7 @@ def _static_files() -> dict[str, _File]:
     """By name: the dashboard's own files, and BokehJS from Bokeh's wheel."""
     bodies = {path.name: path.read_bytes() for path in STATIC.iterdir() if path.suffix in TYPES}
     bodies["bokeh.min.js"] = render.bokeh_script().encode()
+    bodies["figures.js"] = render.FIGURE_SCRIPT.encode()
     return {name: _File(name, body, hashlib.sha256(body).hexdigest()[:16]) for name, body in bodies.items()}
 
 

@@ -19,13 +19,8 @@ async function draw() {
 async function drawFigure(name, item) {
   const target = main.querySelector(`figure[data-figure="${CSS.escape(name)}"] .fluence-figure`);
   if (!target) return;
-  figures.get(name)?.clear();
   target.replaceChildren();
-  const views = await window.Bokeh.embed.embed_item(item, target.id);
-  figures.set(name, {
-    source: (wanted) => [...views].map((view) => view.model.document?.get_model_by_name(wanted)).find((found) => found),
-    clear: () => views.clear?.(),
-  });
+  figures.set(name, await window.fluenceFigure(target, item));
 }
 
 function updateFigure(name, change) {
@@ -37,7 +32,7 @@ function updateFigure(name, change) {
     return;
   }
   for (const [wanted, columns] of Object.entries(change.sources)) {
-    const source = figures.get(name)?.source(wanted);
+    const source = figures.get(name)?.document?.get_model_by_name(wanted);
     if (source) {
       source.data = Object.fromEntries(Object.entries(columns).map(([key, column]) => [key, numbers(column)]));
     }
