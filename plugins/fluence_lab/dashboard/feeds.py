@@ -141,7 +141,7 @@ class Feeds:
             feed.used_at = self._now()
 
     async def tick(self) -> None:
-        """Compute what clients follow if the state has changed, and forget what nobody uses."""
+        """Compute what clients follow if the state has changed, and forget feeds without clients."""
         for feed in list(self._feeds.values()):
             if feed.followers:
                 await self._renew(feed)
