@@ -67,6 +67,7 @@ MODULES = (
     "session_scheduler.sdk.tasks",
     "session_scheduler.testing",
     "session_scheduler.observation.files",
+    "session_scheduler.observation.live",
     "session_scheduler.observation.observer",
     "session_scheduler.observation.values",
 )

@@ -136,6 +136,11 @@ class ApiClient:
         """The transports that were needed so far, by whether they are direct."""
         self._chosen: tuple[Access, Route] | None = None
 
+    @property
+    def server(self) -> str:
+        """The API server's address."""
+        return self._access.server
+
     def fence_writes(self, check: Callable[[], None]) -> None:
         """Call `check` directly before each fenced write and retry; it raises to stop the write."""
         self._fence = check

@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 _TURN_SECONDS = 0.005
 """The minimum time between turns, so that a turn handles several events."""
 _STANDBY_SECONDS = 1.0
-"""The minimum time between two updates of a replica that stands by."""
+"""The minimum time between two updates of a replica that stands by, and of an observer."""
 _LONGEST_REST = 5.0
 _CHECK_AGAIN = 1.0
 """Seconds between two checks of binds with unknown outcome."""
@@ -49,8 +49,64 @@ class IdleTask(Protocol):
         """Do a part of the work if it is due. No turn starts before this returns."""
 
 
-class SchedulerLoop:
-    """Runs a started scheduler. The mirror calls `deliver`."""
+class Follower:
+    """Keeps a scheduler's cache current while it decides nothing: on a standby, and for observers.
+
+    The mirror calls `deliver`, which only queues events. The cache and the plugins change in `follow` and `absorb`.
+    """
+
+    def __init__(self, scheduler: Scheduler, due: asyncio.Event | None = None) -> None:
+        """Setting `due` starts the next update."""
+        self._scheduler = scheduler
+        self._changes: deque[tuple[Change, KubeObject]] = deque()
+        self._due = due or asyncio.Event()
+        self.busy = asyncio.Lock()
+        """Locked while an update changes the cache and the plugins: then no session may open."""
+
+    def deliver(self, change: Change, obj: KubeObject) -> None:
+        """Queue a watch event for the next update."""
+        self._changes.append((change, obj))
+        self._due.set()
+
+    @property
+    def queued(self) -> int:
+        """The number of events that wait for an update."""
+        return len(self._changes)
+
+    async def follow(
+        self, recovered: Callable[[], None] = lambda: None, updated: Callable[[], None] = lambda: None
+    ) -> Never:
+        """Keep the cache, and the plugins' view of nodes and bound pods, current while this process does not lead.
+
+        Calls `recovered` after plugins recovered the allocations of pods, and `updated` after each update.
+        """
+        while True:
+            self._due.clear()
+            async with self.busy:
+                await self.absorb()
+                new = await self._scheduler.plugin_sync.follow()
+            if new:
+                recovered()
+            updated()
+            await asyncio.sleep(_STANDBY_SECONDS)
+            await self._due.wait()
+
+    async def absorb(self) -> None:
+        """Update the cache with all queued events: requeue, report and write nothing."""
+        number = 0
+        while self._changes:
+            number += 1
+            if not number % INGESTED_AT_ONCE:
+                await asyncio.sleep(0)
+            change, obj = self._changes.popleft()
+            try:
+                self._scheduler.event_handlers.absorb(change, obj)
+            except Exception:  # noqa: BLE001 (a bug with one object must not stop the others)
+                _log.exception("an event handler failed", kind=type(obj).__name__, name=obj.key)
+
+
+class SchedulerLoop(Follower):
+    """Runs a started scheduler; before it leads, it only follows."""
 
     def __init__(
         self,
@@ -61,13 +117,11 @@ class SchedulerLoop:
         due: asyncio.Event | None = None,
     ) -> None:
         """Setting `due` starts the next turn."""
-        self._scheduler = scheduler
+        super().__init__(scheduler, due)
         self._observer = observer
         self._metrics = metrics
         self._clock = clock
-        self._changes: deque[tuple[Change, KubeObject]] = deque()
         self._plugins_changes: deque[tuple[str, Callable[[], None]]] = deque()
-        self._due = due or asyncio.Event()
         self._stopping = False
         self._ended = asyncio.Event()
         self._ended.set()
@@ -79,11 +133,6 @@ class SchedulerLoop:
         self._idle_tasks: list[IdleTask] = []
 
     # ------------------------------------------------------------------ input
-
-    def deliver(self, change: Change, obj: KubeObject) -> None:
-        """Queue a watch event for the next turn."""
-        self._changes.append((change, obj))
-        self._due.set()
 
     def requeue(self, group: str, why: str) -> None:
         """Make a group (its key) active, at a plugin's request."""
@@ -107,39 +156,6 @@ class SchedulerLoop:
             return None  # the cluster is still being ingested
         seconds = self._clock.now() - self._turned
         return f"no cycle has finished for {seconds:.0f} s" if seconds > _STUCK else None
-
-    @property
-    def queued(self) -> int:
-        """The number of events that wait for a turn."""
-        return len(self._changes)
-
-    # ------------------------------------------------------------------ standby
-
-    async def follow(self, recovered: Callable[[], None]) -> Never:
-        """Keep the cache, and the plugins' view of nodes and bound pods, current while another replica leads.
-
-        Calls `recovered` after plugins recovered the allocations of pods.
-        """
-        while True:
-            self._due.clear()
-            await self.absorb()
-            if await self._scheduler.plugin_sync.follow():
-                recovered()
-            await asyncio.sleep(_STANDBY_SECONDS)
-            await self._due.wait()
-
-    async def absorb(self) -> None:
-        """Update the cache with all queued events: requeue, report and write nothing."""
-        number = 0
-        while self._changes:
-            number += 1
-            if not number % INGESTED_AT_ONCE:
-                await asyncio.sleep(0)
-            change, obj = self._changes.popleft()
-            try:
-                self._scheduler.event_handlers.absorb(change, obj)
-            except Exception:  # noqa: BLE001 (a bug with one object must not stop the others)
-                _log.exception("an event handler failed", kind=type(obj).__name__, name=obj.key)
 
     # ------------------------------------------------------------------ the loop
 

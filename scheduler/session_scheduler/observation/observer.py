@@ -55,6 +55,7 @@ class Observer:
         self._nodes = NodeColumns(scheduler, levels)
         self._gangs: dict[Group, tuple[_GangState, Gang]] = {}
         self._last: Observed | None = None
+        self._failure: Exception | None = None
         self._stale = True
         self.changed = asyncio.Event()
         """Set when the state has changed; its one reader clears it."""
@@ -70,10 +71,17 @@ class Observer:
         self._stale = True
         self.changed.set()
 
+    def fail(self, error: Exception) -> None:
+        """The cache is not followed any more: `observe` and `verdicts` raise this error from now on."""
+        self._failure = error
+        self.changed.set()
+
     # ------------------------------------------------------------------ observe
 
     def observe(self) -> Observed:
-        """The cluster now; the same value until the cache changes."""
+        """The cluster now; the same value until the cache changes. Raises the error that ended the updates."""
+        if self._failure is not None:
+            raise self._failure
         if self._last is not None and (not self._stale or self._busy.locked()):
             return self._last
         self._stale = False
@@ -145,6 +153,8 @@ class Observer:
         pod.
         """
         async with self._busy:
+            if self._failure is not None:
+                raise self._failure
             task = next((task for task in self._scheduler.cache.tasks.values() if task.key == key), None)
             if task is None or task.pod.spec.scheduler_name not in self._scheduler.profiles:
                 raise InputError(f"pod {key}: not found among the pods of this scheduler; it may have ended")

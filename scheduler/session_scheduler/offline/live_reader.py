@@ -41,7 +41,7 @@ async def read_cluster(
 
 async def _listed(cluster: _FencedCluster, namespace: str, plugins: Collection[str] = ()) -> tuple[PortObject, ...]:
     """All objects that the scheduler watches; disables writes through `cluster`."""
-    cluster.fence_writes(_reject_writes)
+    cluster.fence_writes(reject_writes)
     found: list[PortObject] = []
     for kind in KINDS:
         found.extend(await _kind(cluster, kind, plugins))
@@ -52,7 +52,8 @@ async def _listed(cluster: _FencedCluster, namespace: str, plugins: Collection[s
     return tuple(found)
 
 
-def _reject_writes() -> NoReturn:
+def reject_writes() -> NoReturn:
+    """The fence of a command that only reads. Raises RuntimeError."""
     raise RuntimeError("unexpected write: this command only reads the cluster")
 
 

@@ -132,13 +132,18 @@ async def open_state(
     cluster = MemoryCluster(objects, history=0, binds_volumes=True, now=lambda: now)  # nothing watches it
     scheduler = Scheduler(cluster, config, profiles, StoppedClock(wall=now.timestamp()), evaluation=evaluation)
     await scheduler.start()
-    if config.extenders:
-        _log.warning("the extenders of the configuration are not called: they may reject nodes that fit here")
+    warn_of_extenders(config)
     pods = [obj for obj in objects if isinstance(obj, Pod) and not obj.spec.node_name]
     for name, calls in profiles.items() if warns else ():
         for line in unevaluated([pod for pod in pods if pod.spec.scheduler_name == name], calls.instances):
             _log.warning(line, profile=name)
     return scheduler
+
+
+def warn_of_extenders(config: SchedulerConfig) -> None:
+    """Log that what only reads does not call the extenders."""
+    if config.extenders:
+        _log.warning("the extenders of the configuration are not called: they may reject nodes that fit here")
 
 
 def complete(state: ClusterState, profiles: Mapping[str, HookCalls], config: SchedulerConfig) -> list[PortObject]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from importlib import metadata
@@ -22,14 +22,11 @@ from session_scheduler.cluster.errors import ClusterError, NotLeading
 from session_scheduler.cluster.extender_client import ExtenderClient
 from session_scheduler.cluster.full_objects import ApiObjects
 from session_scheduler.cluster.kubernetes import KubernetesCluster
-from session_scheduler.cluster.mirror import Mirror
-from session_scheduler.cluster.partition import Partition
 from session_scheduler.cluster.partition_claims import PartitionClaims
-from session_scheduler.cluster.port import Change
 from session_scheduler.config.settings import SchedulerConfig, shown
 from session_scheduler.engine.extender_calls import ExtenderCalls
 from session_scheduler.engine.loop import SchedulerLoop
-from session_scheduler.engine.scheduler import OPTIONAL_KINDS, Scheduler, watched_kinds
+from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.framework.bindings import Runtime
 from session_scheduler.framework.extender_answers import NAME as EXTENDERS
 from session_scheduler.framework.extender_answers import ExtenderAnswers
@@ -44,6 +41,7 @@ from session_scheduler.sdk.http_server import Endpoints
 from session_scheduler.sdk.leader import Leadership, connect
 from session_scheduler.server.explain_endpoint import Explanations
 from session_scheduler.server.plugin_routes import PluginRoutes
+from session_scheduler.server.source import Source, source_of, stand_by
 
 _log = structlog.get_logger(__name__)
 DRAIN_SECONDS = 4.0
@@ -82,13 +80,7 @@ class _Parts(msgspec.Struct, frozen=True):
     extenders: ExtenderCalls | None
     scheduler: Scheduler
     loop: SchedulerLoop
-    mirror: Mirror
-    partition: Partition | None
-
-    def following(self, *, compares: bool = True) -> list[Coroutine[Any, Any, None]]:
-        """The tasks that follow the cluster."""
-        joining = [] if self.partition is None else [self.partition.run(self.mirror)]
-        return [self.mirror.run(compares=compares), *joining]
+    source: Source
 
 
 class Replica:
@@ -149,32 +141,21 @@ class Replica:
         extenders = None
         if self._answers is not None:
             extenders = ExtenderCalls(self._extenders, ApiObjects(KubeApi(cluster.client)), self._answers)
-        partition = None
-        if config.partition is not None:
-            partition = Partition(cluster, config.partition, config.scheduler_names,
-                                  lambda change, obj: loop.deliver(change, obj))  # fmt: skip
+        source = source_of(cluster, config, self._profiles, lambda change, obj: loop.deliver(change, obj), self._clock,
+                           reconcile_seconds=config.reconcile_seconds, meter=metrics.watches)  # fmt: skip
         scheduler = Scheduler(cluster, config, self._profiles, self._clock, observer=observer,
                               holder=self._leadership.identity, token=lambda: self._leadership.token,
-                              extenders=extenders,
-                              serves=partition.serves if partition is not None else None)  # fmt: skip
+                              extenders=extenders, serves=source.serves)  # fmt: skip
         loop = self._loop = SchedulerLoop(scheduler, observer, metrics, self._clock, due)
         self._explanations = Explanations(scheduler, self._clock, due.set)
         loop.add_idle_task(self._explanations)
-        mirror = Mirror(cluster if partition is None else partition, watched_kinds(self._profiles),
-                        loop.deliver if partition is None else partition.deliver, clock=self._clock,
-                        reconcile_seconds=config.reconcile_seconds, meter=metrics.watches,
-                        optional=OPTIONAL_KINDS)  # fmt: skip
-        return _Parts(cluster, stop, recorder, observer, extenders, scheduler, loop, mirror, partition)
+        return _Parts(cluster, stop, recorder, observer, extenders, scheduler, loop, source)
 
     # ------------------------------------------------------------------ standby
 
     async def _stand_by(self, parts: _Parts) -> None:
         """Keep the cache, and the plugins' view of nodes and bound pods, current, to take over at once."""
-        for obj in await parts.mirror.start():
-            parts.loop.deliver(Change.ADDED, obj)
-        _log.info("standing by with a synced cache", objects=parts.loop.queued)
-        async with background(*parts.following(compares=False)) as watching:
-            await first_of(parts.loop.follow(self._claim_names), beside=watching)
+        await stand_by(parts.source, parts.loop, self._claim_names)
 
     # ------------------------------------------------------------------ leading
 
@@ -198,7 +179,7 @@ class Replica:
             runtime = Runtime(loop.requeue, lambda: self._leadership.leading, cluster, loop.change,
                               parts.observer.says, KubeApi(cluster.client),
                               partial(self._claims.claim, cluster))  # fmt: skip
-            async with self._serving(runtime), background(*parts.following(), loop.run()) as inner:
+            async with self._serving(runtime), background(*parts.source.following(), loop.run()) as inner:
                 await first_of(stop.wait(), beside=[*beside, *inner])
                 _log.info("stopping: waiting for binds in flight")
                 drained = await loop.stop(DRAIN_SECONDS)
@@ -235,10 +216,10 @@ class Replica:
 
         After a standby the list shows what its watches have not brought yet.
         """
-        mirror, scheduler = parts.mirror, parts.scheduler
+        mirror, partition, scheduler = parts.source.mirror, parts.source.partition, parts.scheduler
         warm = mirror.synced
-        if not warm and parts.partition is not None:
-            parts.partition.forget_nodes()
+        if not warm and partition is not None:
+            partition.forget_nodes()
         objects = await (mirror.resync() if warm else mirror.start())
         self._listed = True
         with self.metrics.timed("recover"):

@@ -285,3 +285,16 @@ def test_a_plugin_is_found_by_name() -> None:
     observer = Observer(cluster.scheduler, "a test")
     assert observer.plugin("GpuSharing") is cluster.scheduler.profiles["fluence"].instances["GpuSharing"]
     assert observer.plugin("unknown") is None
+
+
+def test_an_observer_that_can_follow_no_longer_raises_why() -> None:
+    cluster = FakeCluster().nodes(1).pod("p", cpu=99).schedule()
+    observer = Observer(cluster.scheduler, "a test")
+    observer.observe()
+    observer.changed.clear()
+    observer.fail(InputError("the reason"))
+    assert observer.changed.is_set()
+    with pytest.raises(InputError, match="^the reason$"):
+        observer.observe()
+    with pytest.raises(InputError, match="^the reason$"):
+        asyncio.run(observer.verdicts("default/p"))

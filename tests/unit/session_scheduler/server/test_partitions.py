@@ -23,7 +23,7 @@ from session_scheduler.config.partition import PartitionConfig
 from session_scheduler.config.settings import LeaderElection, Profile, SchedulerConfig, Serving
 from session_scheduler.model.objects import Node, Pod
 from session_scheduler.registry.validation import hook_calls
-from session_scheduler.server import replica as replica_module
+from session_scheduler.server import source
 from session_scheduler.server.replica import Replica
 from session_scheduler.testing import node, pod
 
@@ -96,7 +96,7 @@ async def wait_turns(_: float) -> None:
 
 @pytest.fixture(autouse=True)
 def settling_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica_module, "Partition", partial(Partition, sleep=wait_turns))
+    monkeypatch.setattr(source, "Partition", partial(Partition, sleep=wait_turns))
 
 
 async def test_each_replica_fills_its_nodes() -> None:
