@@ -230,6 +230,7 @@ bench: $(STAMP)
 	$(BIN)/python tests/benchmarks/bench_preemption.py
 	$(BIN)/python tests/benchmarks/bench_session.py
 	$(BIN)/python tests/benchmarks/bench_freed.py
+	$(BIN)/python tests/benchmarks/bench_observe.py
 
 # BENCH='--nodes 1000 --only w1,w2 --huge' changes the run.
 bench-matcher: $(STAMP)

@@ -294,7 +294,7 @@ def test_an_observer_that_can_follow_no_longer_raises_why() -> None:
     observer.changed.clear()
     observer.fail(InputError("the reason"))
     assert observer.changed.is_set()
-    with pytest.raises(InputError, match="^the reason$"):
+    with pytest.raises(InputError, match=r"^the reason$"):
         observer.observe()
-    with pytest.raises(InputError, match="^the reason$"):
+    with pytest.raises(InputError, match=r"^the reason$"):
         asyncio.run(observer.verdicts("default/p"))
