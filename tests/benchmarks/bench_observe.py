@@ -1,4 +1,4 @@
-"""The cost of observing 5,000 nodes and 50,000 pods, of which 200 change between two observations.
+"""The cost of observing 5,000 nodes and 50,000 pods, with 200 changes between two observations.
 
 Not a test: run `make bench`. The times are CPU milliseconds: the first observation, one after pods were bound, one
 after pods came and went, one as a user of one of fifty namespaces sees it, and one without a change. `--json` prints
@@ -46,7 +46,7 @@ def member(number: int, nodes: int, *, bound: bool) -> Pod:
 
 
 def objects(nodes: int, pods: int) -> Iterable[KubeObject]:
-    """The nodes in racks of twenty, half of them with GPUs; gangs of ten pods, of which one in ten waits."""
+    """The nodes in racks of twenty, half of them with GPUs; gangs of ten pods; one gang in ten waits."""
     for number in range(nodes):
         labels = {"topology.kubernetes.io/zone": f"z{number % 3}", "example.com/rack": f"r{number // 20}"}
         offers = {"nvidia.com/gpu": str(GPUS)} if number % 2 else {}

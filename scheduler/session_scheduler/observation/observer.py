@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from math import nan
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from session_scheduler.engine.explain import explain_one, head_of
@@ -30,6 +31,7 @@ __all__ = ["MOST_NODES", "Observer"]
 MOST_NODES: Final = 500
 """How many nodes the verdicts of a pod have by default."""
 _GangState = tuple[object, ...]
+_Order = tuple[tuple[str, int], ...]
 
 
 class Observer:
@@ -53,7 +55,7 @@ class Observer:
         self._reasons = Reasons(scheduler, evaluates=evaluates)
         self._pods = PodRows(scheduler, self._reasons.of)
         self._nodes = NodeColumns(scheduler, levels)
-        self._gangs: dict[Group, tuple[_GangState, Gang]] = {}
+        self._gangs: dict[Group, tuple[_GangState, _Order, Gang]] = {}
         self._last: Observed | None = None
         self._failure: Exception | None = None
         self._stale = True
@@ -113,10 +115,10 @@ class Observer:
             state: _GangState = (group.pod_group, group.queue, group.own_priority)
             entry = known.get(group)
             if entry is None or entry[0] != state or group in changed:
-                entry = state, self._gang(group)
+                order = natural(f"{group.namespace}/{group.name}") if entry is None else entry[1]
+                entry = state, order, self._gang(group)
             self._gangs[group] = entry
-        return sorted((gang for _, gang in self._gangs.values()),
-                      key=lambda gang: natural(f"{gang.namespace}/{gang.name}"))  # fmt: skip
+        return [gang for _, _, gang in sorted(self._gangs.values(), key=itemgetter(1))]
 
     def _gang(self, group: Group) -> Gang:
         pending = [task for task in group.tasks.values() if task.node is None]
