@@ -110,21 +110,24 @@ def update(view: View) -> dict[str, Any]:
 
 
 def notebook(view: View) -> str:
-    """HTML for the output of a notebook's cell; it reads nothing from the network."""
-    return _environment().get_template("notebook.html").render(**_page([view]))
+    """HTML for the output of a notebook's cell: the page in a frame, apart from other outputs and their scripts."""
+    return _environment().get_template("notebook.html").render(page=page([view], view.title), title=view.title)
 
 
-def _page(views: Sequence[View]) -> dict[str, Any]:
+def page(views: Sequence[View], title: str, download: str = "") -> str:
+    """A page that needs no other file and asks no server. `download`: the address of the result as JSON."""
     parts = [(view, fragments(view)) for view in views]
     items = [(element_id(view, name), part.figures[name]["item"]) for view, part in parts for name in part.figures]
-    return {
-        "views": parts,
-        "element_id": element_id,
-        "items": embedded_json(items),
-        "bokeh": Markup(bokeh_script()) if items else "",  # noqa: S704  # BokehJS itself
-        "script": Markup(FIGURE_SCRIPT),  # noqa: S704  # a constant
-        "style": Markup(FIGURE_STYLE),  # noqa: S704  # a constant
-    }
+    return _environment().get_template("page.html").render(
+        title=title,
+        download=download,
+        views=parts,
+        element_id=element_id,
+        items=embedded_json(items),
+        bokeh=Markup(bokeh_script()) if items else "",  # noqa: S704  # BokehJS itself
+        script=Markup(FIGURE_SCRIPT),  # noqa: S704  # a constant
+        style=Markup(FIGURE_STYLE),  # noqa: S704  # a constant
+    )
 
 
 def element_id(view: View, figure: str) -> str:

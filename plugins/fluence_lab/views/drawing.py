@@ -19,6 +19,8 @@ GREY: Final = "#8c8c8c"
 """Okabe and Ito's palette, which is distinct for people with any colour vision, and a grey."""
 INK: Final = "#757575"
 """For text inside of a plot until the page's script sets the page's colour: 4.5:1 on white and on black."""
+MOST_ALPHA: Final = 0.75
+"""The opacity of full cells: on them, the page's text has a contrast of 4.5 in light and dark."""
 INKED: Final = "ink"
 """The name of glyphs whose text has the page's colour: see templates/figures.html."""
 
@@ -57,6 +59,7 @@ def legend(made: figure) -> None:
     for each in made.select(Legend):
         made.add_layout(each, "above")
         each.orientation = "horizontal"
+        each.ncols = 3
         each.background_fill_color = None
         each.border_line_color = None
         each.label_text_color = INK
@@ -81,6 +84,14 @@ def labels(made: figure, source: ColumnDataSource) -> None:
     made.text(
         "x", "y", text="label", name=INKED, y_offset=-12, text_baseline="bottom", text_color=INK, text_font_size="12px",
         source=source,
+    )  # fmt: skip
+
+
+def marks(made: figure, source: ColumnDataSource) -> None:
+    """Write the `mark` of each cell into it."""
+    made.text(
+        "x", "y", text="mark", name=INKED, text_align="center", text_baseline="middle", text_color=INK,
+        text_font_size="11px", source=source,
     )  # fmt: skip
 
 

@@ -219,7 +219,7 @@ def _cells(
                     node,
                     plugin,
                     number,
-                    0.35 + 0.65 * number / pods,
+                    0.2 + (drawing.MOST_ALPHA - 0.2) * number / pods,
                     _mark(number, pods) if few else "",
                 )
                 for key, value in zip(rejected, values, strict=True):
@@ -264,12 +264,18 @@ def _draw(rows: int, sources: Mapping[str, ColumnDataSource]) -> Model:
         hatch_pattern="right_diagonal_line", hatch_color="black", hatch_alpha=0.25, source=sources["rejected"],
     )  # fmt: skip
     passed = made.rect(
-        "x", "y", 1, 0.5, fill_color=drawing.SKY, line_color=drawing.INK, line_width=0.5, source=sources["fits"]
+        "x",
+        "y",
+        1,
+        0.5,
+        fill_color=drawing.SKY,
+        fill_alpha=0.6,
+        line_color=drawing.INK,
+        line_width=0.5,
+        source=sources["fits"],
     )
     for name in ("rejected", "fits"):
-        made.text(
-            "x", "y", text="mark", text_align="center", text_baseline="middle", text_color="black", source=sources[name]
-        )
+        drawing.marks(made, sources[name])
     drawing.labels(made, sources["rows"])
     made.add_tools(
         HoverTool(renderers=[rejected, passed], tooltips=[("node", "@node"), ("plugin", "@plugin"), ("pods", "@pods")])

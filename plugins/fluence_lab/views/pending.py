@@ -39,7 +39,7 @@ def pending(observed: Observed, query: Mapping[str, str] | None = None, verdicts
     waiting = [row for row, node in enumerate(observed.pods.nodes.tolist()) if node < 0]
     found = [row for row in waiting if search in observed.pods.keys[row]] if search else waiting
     reasons = by_reason(observed, found)
-    answer = verdicts(chosen) if chosen else None
+    answer = (verdicts(chosen) or None) if chosen else None
     figures: list[Figure] = [_figure(reasons)]
     tables = [_reason_table(observed, reasons, verdicts), _pod_table(observed, found)]
     if answer is not None:
@@ -93,7 +93,7 @@ def _reason_table(observed: Observed, reasons: Sequence[Reason], verdicts: Verdi
     for place, reason in enumerate(reasons):
         first = observed.pods.keys[reason.rows[0]]
         answer = verdicts(first) if place < _MOST_HELP else None
-        rows.append((len(reason.rows), reason.text, changes_of(answer) if answer is not None else "", first))
+        rows.append((len(reason.rows), reason.text, changes_of(answer) if answer else "", first))
     columns = (
         Column("Pods", numeric=True),
         Column("Reason"),
