@@ -86,7 +86,7 @@ def fragments(view: View) -> Fragments:
     """The parts of a page that shows the view."""
     return Fragments(
         summary=str(Markup.escape(view.summary)),
-        tables={table.name: table_html(table) for table in view.tables},
+        tables={table.name: table_html(table, view.name) for table in view.tables},
         figures={
             figure.name: {"title": figure.title, "text": figure.text, "item": figure_item(figure, view.name)}
             for figure in view.figures
@@ -98,7 +98,7 @@ def update(view: View) -> dict[str, Any]:
     """What changes on a page that shows an earlier view of the same subject, as plain values."""
     return {
         "summary": str(Markup.escape(view.summary)),
-        "tables": {table.name: table_html(table) for table in view.tables},
+        "tables": {table.name: table_html(table, view.name) for table in view.tables},
         "figures": {
             figure.name: {
                 "text": figure.text,
@@ -118,15 +118,19 @@ def page(views: Sequence[View], title: str, download: str = "") -> str:
     """A page that needs no other file and asks no server. `download`: the address of the result as JSON."""
     parts = [(view, fragments(view)) for view in views]
     items = [(element_id(view, name), part.figures[name]["item"]) for view, part in parts for name in part.figures]
-    return _environment().get_template("page.html").render(
-        title=title,
-        download=download,
-        views=parts,
-        element_id=element_id,
-        items=embedded_json(items),
-        bokeh=Markup(bokeh_script()) if items else "",  # noqa: S704  # BokehJS itself
-        script=Markup(FIGURE_SCRIPT),  # noqa: S704  # a constant
-        style=Markup(FIGURE_STYLE),  # noqa: S704  # a constant
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            title=title,
+            download=download,
+            views=parts,
+            element_id=element_id,
+            items=embedded_json(items),
+            bokeh=Markup(bokeh_script()) if items else "",  # noqa: S704  # BokehJS itself
+            script=Markup(FIGURE_SCRIPT),  # noqa: S704  # a constant
+            style=Markup(FIGURE_STYLE),  # noqa: S704  # a constant
+        )
     )
 
 
@@ -205,13 +209,17 @@ def plain(value: Any) -> Any:
 # ------------------------------------------------------------------ tables
 
 
-def table_html(table: Table) -> str:
-    """A table with its heading, inside of a region that scrolls and can be focused."""
+def table_html(table: Table, view: str = "") -> str:
+    """A table of a view with its heading, inside of a region that scrolls and can be focused."""
     rows = [
         [(column, *_cell(column, value)) for column, value in zip(table.columns, row, strict=True)]
         for row in table.rows
     ]
-    return _environment().get_template("table.html").render(table=table, rows=rows, left_out=number(table.left_out))
+    return (
+        _environment()
+        .get_template("table.html")
+        .render(table=table, id=f"{view}-{table.name}", rows=rows, left_out=number(table.left_out))
+    )
 
 
 def _cell(column: Column, value: Any) -> tuple[str, str]:

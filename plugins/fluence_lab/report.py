@@ -15,6 +15,7 @@ import msgspec
 
 from fluence_lab.view import View
 from session_scheduler.errors import InputError
+from session_scheduler.observation.observer import Observer
 from session_scheduler.observation.values import Observed
 from session_scheduler.sdk.extras import require
 
@@ -31,14 +32,16 @@ class HtmlReport:
             raise InputError(f"--html {path}: {path.parent} is not a directory: create it, or name another file")
         self._path = path
 
-    def write(self, command: str, result: Mapping[str, Any], observed: Observed | None = None) -> None:
+    def write(self, command: str, result: Mapping[str, Any], scheduler: Any = None) -> None:
         """Write the result of a command ("simulate", "explain" or "status"), also as JSON for download.
 
-        The file is complete or does not change. `observed` adds views of the cluster. Raises InputError.
+        The file is complete or does not change. `scheduler` is one that `Observer` accepts: its cluster is shown, too.
+        Raises InputError.
         """
         from fluence_lab.render import page
 
         data = base64.b64encode(msgspec.json.format(msgspec.json.encode(result), indent=2)).decode()
+        observed = None if scheduler is None else Observer(scheduler, f"fluence {command}").observe()
         views = views_of(command, result, observed)
         text = page(views, f"fluence {command}", f"data:application/json;base64,{data}")
         beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")

@@ -37,6 +37,8 @@ def plot(**options: Any) -> figure:
         outline_line_color=None,
         **{"tools": "", "height": 240, "output_backend": "canvas", **options},
     )
+    if "x_axis_type" not in options:
+        made.scatter([0], [0], size=0, alpha=0)  # so that the ranges exist without data
     made.grid.grid_line_color = "#8c8c8c"
     made.grid.grid_line_alpha = 0.4
     return made

@@ -193,7 +193,8 @@ def _chart(observed: Observed, rows: Sequence[_Row], windows: Sequence[Window]) 
         text += f" {count(len(evicted['x']), 'pod')} {verb(len(evicted['x']), 'was', 'were')} evicted."
     if near:
         text += f" {listed([window.text for window in near])}."
-    sources = {**kinds, "ended": ended, "evicted": evicted, "windows": bands, "labels": labels}
+    present = {"x": [1000 * now, 1000 * now], "y": [0.9, 0.4 - max(1, len(rows))]}
+    sources = {**kinds, "now": present, "ended": ended, "evicted": evicted, "windows": bands, "labels": labels}
     return Figure("gantt", "Gangs through time", text, sources, _draw)
 
 
@@ -207,6 +208,7 @@ def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:
         hatch_pattern="cross", hatch_color=drawing.GREY, hatch_alpha=0.5, legend_label="maintenance window",
         source=sources["windows"],
     )  # fmt: skip
+    made.line("x", "y", color=drawing.GREY, line_dash="dotted", legend_label="now", source=sources["now"])
     looks = {
         "waits": {"color": drawing.ORANGE, "hatch_pattern": "right_diagonal_line", "hatch_color": "black"},
         "starts": {"color": drawing.YELLOW, "hatch_pattern": "dot", "hatch_color": "black"},

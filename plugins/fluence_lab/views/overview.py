@@ -29,7 +29,10 @@ def overview(observed: Observed, history: History = History()) -> View:  # noqa:
         "overview",
         "Overview",
         _summary(observed, phases, utilised),
-        (_utilisation_figure(utilised), _pods_figure(history), _rates_figure(history)),
+        (
+            _utilisation_figure(utilised),
+            *((_pods_figure(history), _rates_figure(history)) if len(history.times) else ()),
+        ),
         (
             table("pods", "Pods", (Column("Phase"), Column("Pods", numeric=True)), _phase_rows(observed, phases)),
             _resource_table(utilised),
@@ -164,7 +167,7 @@ def _draw_rates(sources: Mapping[str, ColumnDataSource]) -> Model:
 def _draw_lines(source: ColumnDataSource, names: tuple[str, str], label: str) -> Model:
     from bokeh.models import DataRange1d
 
-    made = drawing.plot(y_range=DataRange1d(start=0))
+    made = drawing.plot(x_axis_type="datetime", y_range=DataRange1d(start=0))
     for name, colour, dash in zip(names, (drawing.VERMILION, drawing.BLUE), ("solid", "dashed"), strict=True):
         made.line("time", name, color=colour, line_dash=dash, line_width=2, legend_label=name, source=source)
     made.yaxis.axis_label = label

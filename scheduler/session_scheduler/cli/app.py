@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from session_scheduler.cli import commands, new_plugin
+from session_scheduler.cli.entry_points import loaded
 from session_scheduler.errors import InputError
 from session_scheduler.sdk.commands import PluginOption
 
@@ -98,27 +99,13 @@ def _root(
         failure_log.tracebacks = True
 
 
-def _loaded(group: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for entry in metadata.entry_points(group=group):
-        offer = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
-        if group == COMMANDS_GROUP and (entry.name in _CORE or entry.name == _PLUGINS):
-            raise InputError(f"command {entry.name} of {offer} has the name of a built-in command: uninstall it")
-        try:
-            found[entry.name] = entry.load()
-        except Exception as error:  # any exception of the import is the distribution's error
-            problem = f"{type(error).__name__}: {error}"
-            raise InputError(f"{entry.name} of {offer} cannot be imported: {problem}: fix or reinstall it") from error
-    return found
-
-
 def _plugin_commands() -> dict[str, Callable[..., Any] | typer.Typer]:
-    return dict(sorted(_loaded(COMMANDS_GROUP).items()))
+    return dict(sorted(loaded(COMMANDS_GROUP, taken=[*_CORE, _PLUGINS]).items()))
 
 
 def plugin_options() -> list[PluginOption]:
     """The options that installed plugins add. Raises InputError where one cannot be imported."""
-    options = [option for _, option in sorted(_loaded(OPTIONS_GROUP).items())]
+    options = [option for _, option in sorted(loaded(OPTIONS_GROUP).items())]
     for option in options:
         if not isinstance(option, PluginOption):
             raise InputError(

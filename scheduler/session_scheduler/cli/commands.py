@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from session_scheduler.base.garbage_collection import collect_rarely, no_collections
+from session_scheduler.cli.entry_points import open_report
 from session_scheduler.cli.folders import CONFIG, CONFIG_FLAG
 from session_scheduler.cluster.field_validation import FieldValidation
 from session_scheduler.errors import InputError
@@ -65,6 +66,10 @@ Validate = Annotated[
     ),
 ]
 AllNodes = Annotated[bool, typer.Option("--all-nodes", help="Show every node in tables, instead of a summary.")]
+HtmlOption = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="FILE", help="Also write a report: one HTML file, which needs no network."),
+]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="The output format.")]
 PluginOptions = Sequence[tuple[PluginOption, str | None]]
 """The options that plugins add, each with its value, if it has one."""
@@ -106,6 +111,7 @@ def simulate(
             "-o", "--output", help="The output format; diff: only what --add-nodes and --without-plugin change."
         ),
     ] = SimulationOutput.TABLE,
+    html: HtmlOption = None,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
     reads_cluster: bool = False,
@@ -130,6 +136,7 @@ def simulate(
         raise InputError("-o diff: needs --add-nodes or --without-plugin: add one of them")
     if is_diff and explain is not None:
         raise InputError("-o diff: shows no explanation: remove --explain, or choose another format")
+    report = open_report(html)
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, validate, live=reads_cluster)
     explained = pod_option(explain, "--explain") if explain is not None else None
     compared = bool(what_if) and output is not SimulationOutput.TABLE
@@ -138,6 +145,8 @@ def simulate(
         _write({"diff": result["diff"]}, Output.TABLE)
     else:
         _write(result, Output(output.value), all_nodes=all_nodes)
+    if report is not None:
+        report.write("simulate", result)
     if state.serves_none(settings):
         raise InputError("no profile serves any of these pods: correct their schedulerName, or add a profile")
     return 1 if result["summary"]["unschedulable"] else 0
@@ -154,6 +163,7 @@ def explain(
     config: ConfigOrFolder = None,
     validate: Validate = FieldValidation.STRICT,
     output: OutputOption = Output.TABLE,
+    html: HtmlOption = None,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
     reads_cluster: bool = False,
@@ -170,13 +180,17 @@ def explain(
     from session_scheduler.offline.explain import explain_state
     from session_scheduler.offline.pod_selector import pod_option
 
+    report = open_report(html)
     objects, files = _split(files)
     live = reads_cluster or bool(objects)
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, validate, live=live)
     chosen = _selectors(objects, namespace, files, kubeconfig, context)
     if pod is not None:
         chosen.append(pod_option(pod))
-    _write(_run_async(explain_state(state, settings, chosen)), output, all_nodes=all_nodes)
+    result = _run_async(explain_state(state, settings, chosen))
+    _write(result, output, all_nodes=all_nodes)
+    if report is not None:
+        report.write("explain", result)
 
 
 def snapshot(
@@ -229,6 +243,7 @@ def status(
     config: ConfigOrFolder = None,
     validate: Validate = FieldValidation.STRICT,
     output: OutputOption = Output.TABLE,
+    html: HtmlOption = None,
     log_level: LogLevelOption = LogLevel.WARNING,
     plugin_options: PluginOptions = (),
     reads_cluster: bool = False,
@@ -244,11 +259,19 @@ def status(
     """
     from session_scheduler.offline.status import status_of
 
+    report = open_report(html)
     objects, files = _split(files)
     live = reads_cluster or bool(objects)
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, validate, live=live)
     chosen = _selectors(objects, namespace, files, kubeconfig, context)
-    result = _run_async(_report(state, settings, lambda scheduler: status_of(scheduler, chosen)))
+
+    def read(scheduler: Scheduler) -> dict[str, Any]:
+        result = status_of(scheduler, chosen)
+        if report is not None:
+            report.write("status", result, None if chosen else scheduler)
+        return result
+
+    result = _run_async(_report(state, settings, read))
     _write(result, output, now=datetime.now(UTC) if kubeconfig is not None or (live and not files) else state.latest())
 
 
