@@ -17,6 +17,7 @@ SOURCES = {
     "device-plugin.yaml": "base/device-plugin",
     "options/annotations.yaml": "options/annotations",
     "options/coordination.yaml": "options/coordination",
+    "options/dashboard.yaml": "options/dashboard",
     "options/fencing.yaml": "options/fencing",
     "options/go-compatible.yaml": "options/go-compatible",
     "options/gpu-device-plugin.yaml": "options/gpu-device-plugin",

@@ -119,7 +119,8 @@ def test_no_account_may_read_or_write_config_maps_or_secrets_of_all_namespaces(f
 
 def test_readers_may_read_every_path_that_asks_for_a_right_and_nothing_else() -> None:
     role = the("ClusterRole", called="fluence-reader")
-    assert role["rules"] == [{"nonResourceURLs": ["/configz", "/explain/*", "/plugins/*"], "verbs": ["get"]}]
+    paths = ["/configz", "/dashboard", "/explain/*", "/plugins/*"]
+    assert role["rules"] == [{"nonResourceURLs": paths, "verbs": ["get"]}]
     subjects = [m["roleRef"]["name"] for m in manifests("fluence.yaml") if m["kind"] == "ClusterRoleBinding"]
     assert "fluence-reader" not in subjects
 

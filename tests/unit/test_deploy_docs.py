@@ -15,12 +15,12 @@ ROOT = DEPLOY.parent
 PAGES = ("docs/how-to/deploy.md", "docs/how-to/deploy-a-plugin.md", "docs/how-to/upgrade.md", "docs/how-to/migrate.md",
          "docs/how-to/alerts.md",
          "docs/how-to/place-pods-by-slurm.md", "docs/how-to/queue-remote-pools.md", "docs/reference/master-queue.md",
-         "deploy/README.md", "SECURITY.md")  # fmt: skip
+         "docs/how-to/dashboard.md", "deploy/README.md", "SECURITY.md")  # fmt: skip
 EVERY = pytest.mark.parametrize("page", PAGES)
 FILES = ("queues.yaml", "fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml", "options/coordination.yaml",
          "options/fencing.yaml", "options/go-compatible.yaml", "options/gpu-device-plugin.yaml",
          "options/numa.yaml", "options/reserved-gpus.yaml", "options/master-queue.yaml", "options/monitoring.yaml",
-         "options/slurm-bridge.yaml")  # fmt: skip
+         "options/slurm-bridge.yaml", "options/dashboard.yaml")  # fmt: skip
 
 
 def text(page: str) -> str:

@@ -14,6 +14,7 @@ OPTIONS = (
     "options/reserved-gpus.yaml",
     "options/slurm-bridge.yaml",
     "options/master-queue.yaml",
+    "options/dashboard.yaml",
 )
 Right = tuple[str, str, str]
 """(account, with the option; resource, with its group, name and mark; verb)"""

@@ -29,7 +29,8 @@ ALL = (
     "--set-file",
     f"resourcesFile={RESOURCES}",
     "--set",
-    "coordination.enabled=true,fencing.enabled=true,masterQueue.enabled=true,monitoring.enabled=true",
+    "coordination.enabled=true,fencing.enabled=true,masterQueue.enabled=true,monitoring.enabled=true,"
+    "dashboard.enabled=true",
 )
 SLURM = ("--set", "slurmBridge.enabled=true")
 PLAIN = ("queues.yaml", "fluence.yaml", "device-plugin.yaml")
@@ -66,7 +67,7 @@ def test_by_default_the_chart_renders_the_flat_files() -> None:
 
 def test_with_every_option_the_chart_renders_all_flat_files() -> None:
     names = [*PLAIN, "fluence-resources.yaml", "options/coordination.yaml", "options/fencing.yaml",
-             "options/master-queue.yaml", "options/monitoring.yaml"]  # fmt: skip
+             "options/master-queue.yaml", "options/monitoring.yaml", "options/dashboard.yaml"]  # fmt: skip
     same(chart(*ALL), [each for name in names for each in manifests(name)])
 
 
