@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from importlib import metadata
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ import msgspec
 from fluence_lab.history import History
 from fluence_lab.view import View
 from session_scheduler.errors import InputError
+from session_scheduler.model.objects import Pod
 from session_scheduler.observation.values import Observed
 
 __all__ = ["PANELS_GROUP", "Panel", "PanelContext", "installed"]
@@ -42,6 +43,11 @@ class PanelContext(msgspec.Struct, frozen=True):
     verdicts: Callable[[str], Mapping[str, Any] | None] = _no_verdicts
     """For a pod (NAMESPACE/NAME) that the user may read: its entry in the JSON of `explain`; None if it is gone."""
 
+    pods: Callable[[], Mapping[str, Pod]] = dict
+    """The objects of the pods that the user may read, by NAMESPACE/NAME, with their labels and annotations."""
+    fetched: object = None
+    """The last answer of the panel's `fetch`; None before the first, and without a cluster."""
+
     def may_read(self, key: str) -> bool:
         """Whether the user may read a pod (NAMESPACE/NAME)."""
         return self.namespaces is None or key.partition("/")[0] in self.namespaces
@@ -55,6 +61,9 @@ class Panel(msgspec.Struct, frozen=True):
     title: str
     view: Callable[[PanelContext], View | None]
     """Returns None if there is nothing to show, such as when a plugin is not loaded: the page is then not listed."""
+    fetch: Callable[[Any], Awaitable[object]] | None = None
+    """Reads what the scheduler's cache lacks from the API server, with a client of `sdk.dynamic_client`. The dashboard
+    calls it every half a minute, with its own rights."""
     order: int = 100
     """Pages are listed by it, then by title. The lab's own have 10 to 70."""
 

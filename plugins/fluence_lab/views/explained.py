@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from fluence_lab import drawing
 from fluence_lab.view import Column, Figure, Table, View
-from fluence_lab.views import drawing
 from fluence_lab.views.plugin_timings import seconds_figure, seconds_table
-from fluence_lab.views.words import MOST_REPORT_ROWS, count, listed, percent, sentence, table, verb
+from fluence_lab.words import MOST_REPORT_ROWS, count, listed, percent, sentence, table, verb
 
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, Model
@@ -225,8 +225,8 @@ def _cells(
                 for key, value in zip(rejected, values, strict=True):
                     rejected[key].append(value)
         if fitting:
-            values = (x, -len(plugins), node, _FITS, fitting, _mark(fitting, pods, "✓") if few else "")
-            for key, value in zip(passed, values, strict=True):
+            here = (x, -len(plugins), node, _FITS, fitting, _mark(fitting, pods, "✓") if few else "")
+            for key, value in zip(passed, here, strict=True):
                 passed[key].append(value)
     return {"rejected": rejected, "fits": passed}
 
@@ -256,7 +256,7 @@ def _in_words(plugins: Sequence[str], rejections: Mapping[str, Counter[str]], fi
 
 
 def _draw(rows: int, sources: Mapping[str, ColumnDataSource]) -> Model:
-    from bokeh.models import DataRange1d, HoverTool
+    from bokeh.models import DataRange1d
 
     made = drawing.plot(height=max(140, 40 + 48 * (rows + 1)), y_range=DataRange1d(end=0.9))
     rejected = made.rect(
@@ -277,9 +277,7 @@ def _draw(rows: int, sources: Mapping[str, ColumnDataSource]) -> Model:
     for name in ("rejected", "fits"):
         drawing.marks(made, sources[name])
     drawing.labels(made, sources["rows"])
-    made.add_tools(
-        HoverTool(renderers=[rejected, passed], tooltips=[("node", "@node"), ("plugin", "@plugin"), ("pods", "@pods")])
-    )
+    drawing.hover(made, [rejected, passed], ("node", "@node"), ("plugin", "@plugin"), ("pods", "@pods"))
     made.axis.visible = False
     made.grid.visible = False
     return made

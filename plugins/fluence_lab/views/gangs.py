@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from fluence_lab import drawing
 from fluence_lab.history import History, Stay
 from fluence_lab.panels import Panel, PanelContext
 from fluence_lab.view import Column, Figure, Table, View
-from fluence_lab.views import drawing
-from fluence_lab.views.words import MOST_ROWS, count, listed, span, table, verb
+from fluence_lab.words import MOST_ROWS, count, listed, span, table, verb
 from session_scheduler.observation.values import Gang, Observed
 
 if TYPE_CHECKING:
@@ -126,7 +126,9 @@ def _members(observed: Observed, history: History, names: set[str]) -> dict[str,
             group,
             pods.queues[row],
             observed.nodes.names[node] if node >= 0 else None,
-            *(float(times[row]) for times in (pods.created, pods.bound, pods.started)),
+            float(pods.created[row]),
+            float(pods.bound[row]),
+            float(pods.started[row]),
             math.nan,
         )
         if _group(stay) in names:
@@ -163,7 +165,7 @@ def _chart(observed: Observed, rows: Sequence[_Row], windows: Sequence[Window]) 
     }
     ended: dict[str, list[Any]] = {"x": [], "y": [], "name": []}
     evicted: dict[str, list[Any]] = {"x": [], "y": [], "name": []}
-    first = now
+    first = now - 60
     for place, row in enumerate(rows):
         for kind, (start, stop) in _spans(row.members, now).items():
             for name, value in zip(kinds[kind], (-place, 1000 * start, 1000 * stop, row.label), strict=True):
@@ -194,12 +196,19 @@ def _chart(observed: Observed, rows: Sequence[_Row], windows: Sequence[Window]) 
     if near:
         text += f" {listed([window.text for window in near])}."
     present = {"x": [1000 * now, 1000 * now], "y": [0.9, 0.4 - max(1, len(rows))]}
-    sources = {**kinds, "now": present, "ended": ended, "evicted": evicted, "windows": bands, "labels": labels}
+    sources: dict[str, Any] = {
+        **kinds,
+        "now": present,
+        "ended": ended,
+        "evicted": evicted,
+        "windows": bands,
+        "labels": labels,
+    }
     return Figure("gantt", "Gangs through time", text, sources, _draw)
 
 
 def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:
-    from bokeh.models import DataRange1d, HoverTool
+    from bokeh.models import DataRange1d
 
     number = len(sources["labels"].data["y"])
     made = drawing.plot(height=120 + 36 * max(1, number), x_axis_type="datetime", y_range=DataRange1d(end=0.9))
@@ -209,7 +218,7 @@ def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:
         source=sources["windows"],
     )  # fmt: skip
     made.line("x", "y", color=drawing.GREY, line_dash="dotted", legend_label="now", source=sources["now"])
-    looks = {
+    looks: dict[str, dict[str, Any]] = {
         "waits": {"color": drawing.ORANGE, "hatch_pattern": "right_diagonal_line", "hatch_color": "black"},
         "starts": {"color": drawing.YELLOW, "hatch_pattern": "dot", "hatch_color": "black"},
         "runs": {"color": drawing.BLUE},
@@ -226,8 +235,7 @@ def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:
         "x", "y", marker="x", size=12, line_width=3, color=drawing.VERMILION, legend_label="evicted",
         source=sources["evicted"],
     )  # fmt: skip
-    tips = [("", "@name"), ("from", "@from{%F %T}"), ("to", "@to{%F %T}")]
-    made.add_tools(HoverTool(renderers=bars, tooltips=tips, formatters={"@from": "datetime", "@to": "datetime"}))
+    drawing.hover(made, bars, *drawing.SPAN)
     drawing.labels(made, sources["labels"])
     made.yaxis.visible = False
     made.ygrid.visible = False

@@ -13,10 +13,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from fluence_lab import drawing
 from fluence_lab.panels import Panel
 from fluence_lab.view import Column, Figure, Table, View
-from fluence_lab.views import drawing
-from fluence_lab.views.words import MOST_ROWS, amount, count, listed, percent, plain, share, table, verb
+from fluence_lab.words import MOST_ROWS, amount, count, listed, percent, plain, share, table, verb
 from session_scheduler.observation.values import Gpu, Nodes, Observed
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _fill_in_words(fill: NDArray[np.float64], what: str, resource: str) -> str:
 
 
 def _draw_map(sources: Mapping[str, ColumnDataSource]) -> Model:
-    from bokeh.models import DataRange1d, HoverTool
+    from bokeh.models import DataRange1d
 
     ys = sources["cells"].data["y"]
     made = drawing.plot(
@@ -202,8 +202,7 @@ def _draw_map(sources: Mapping[str, ColumnDataSource]) -> Model:
     )
     drawing.marks(made, sources["cells"])
     drawing.labels(made, sources["labels"])
-    tips = [("", "@name"), ("allocated", "@fill, @amount"), ("nodes", "@nodes")]
-    made.add_tools(HoverTool(renderers=[cells], tooltips=tips))
+    drawing.hover(made, [cells], ("", "@name"), ("allocated", "@fill, @amount"), ("nodes", "@nodes"))
     made.axis.visible = False
     made.grid.visible = False
     return made
@@ -251,7 +250,7 @@ def _gpu_figure(known: Nodes, gpus: Sequence[Gpu]) -> Figure:
     rows = {node: place for place, node in enumerate(list(dict.fromkeys(gpu.node for gpu in gpus))[:_MOST_GPU_ROWS])}
     shown = [gpu for gpu in gpus if gpu.node in rows]
     held = [min(1.0, sum(gpu.holders.values())) for gpu in shown]
-    source = {
+    source: dict[str, Any] = {
         "x": [gpu.index for gpu in shown],
         "y": [-float(rows[gpu.node]) for gpu in shown],
         "alpha": [drawing.MOST_ALPHA * part for part in held],
@@ -259,7 +258,7 @@ def _gpu_figure(known: Nodes, gpus: Sequence[Gpu]) -> Figure:
         "gpu": [f"{gpu.resource} {gpu.index} of {known.names[gpu.node]}" for gpu in shown],
         "holders": [_holders(gpu) for gpu in shown],
     }
-    labels = {
+    labels: dict[str, Any] = {
         "x": [-0.5] * len(rows),
         "y": [-float(place) for place in rows.values()],
         "label": [known.names[node] for node in rows],
@@ -279,7 +278,7 @@ def _holders(gpu: Gpu) -> str:
 
 
 def _draw_gpus(sources: Mapping[str, ColumnDataSource]) -> Model:
-    from bokeh.models import DataRange1d, HoverTool
+    from bokeh.models import DataRange1d
 
     made = drawing.plot(
         height=60 + 46 * len(sources["labels"].data["y"]), y_range=DataRange1d(end=0.9, range_padding=0.1)
@@ -296,7 +295,7 @@ def _draw_gpus(sources: Mapping[str, ColumnDataSource]) -> Model:
     )
     drawing.marks(made, sources["cells"])
     drawing.labels(made, sources["labels"])
-    made.add_tools(HoverTool(renderers=[cells], tooltips=[("GPU", "@gpu"), ("held by", "@holders")]))
+    drawing.hover(made, [cells], ("GPU", "@gpu"), ("held by", "@holders"))
     made.axis.visible = False
     made.grid.visible = False
     return made

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from fluence_lab import drawing
 from fluence_lab.history import History
 from fluence_lab.panels import Panel, PanelContext
 from fluence_lab.view import Column, Figure, Table, View
-from fluence_lab.views import drawing
-from fluence_lab.views.words import amount, count, listed, percent, plain, share, table, verb
+from fluence_lab.words import amount, count, listed, percent, plain, share, table, verb
 from session_scheduler.observation.values import Observed, Pods
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _utilisation_figure(utilised: list[tuple[str, float, float]]) -> Figure:
     names = [name for name, _, _ in utilised]
     shares = [100 * share(used, whole) for _, used, whole in utilised]
     text = ", ".join(f"{name} {plain(round(part))} %" for name, part in zip(names, shares, strict=True))
-    bars = {
+    bars: dict[str, Any] = {
         **drawing.rows(len(names)),
         "share": shares,
         "label": [f" {name}: {plain(round(part))} %" for name, part in zip(names, shares, strict=True)],

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
+from fluence_lab import drawing
 from fluence_lab.panels import Panel, PanelContext
 from fluence_lab.view import Column, Figure, Table, View
-from fluence_lab.views import drawing
 from fluence_lab.views.explained import changes_of, pod_figure, pod_tables
-from fluence_lab.views.words import count, listed, sentence, span, table, verb
+from fluence_lab.words import count, listed, sentence, span, table, verb
 from session_scheduler.observation.values import Observed
 
 if TYPE_CHECKING:
@@ -59,7 +59,8 @@ def by_reason(observed: Observed, rows: Sequence[int]) -> list[Reason]:
         groups.setdefault(observed.pods.reasons[row] or "not attempted yet", []).append(row)
     created = observed.pods.created
     found = [
-        Reason(text, tuple(sorted(members, key=lambda row: _early(created[row])))) for text, members in groups.items()
+        Reason(text, tuple(sorted(members, key=lambda row: _early(float(created[row])))))
+        for text, members in groups.items()
     ]
     return sorted(found, key=lambda reason: (-len(reason.rows), reason.text))
 
@@ -105,7 +106,7 @@ def _reason_table(observed: Observed, reasons: Sequence[Reason], verdicts: Verdi
 
 def _pod_table(observed: Observed, found: Sequence[int]) -> Table:
     pods = observed.pods
-    first = sorted(found, key=lambda row: (-int(pods.priorities[row]), _early(pods.created[row])))
+    first = sorted(found, key=lambda row: (-int(pods.priorities[row]), _early(float(pods.created[row]))))
     rows = [
         (
             pods.keys[row],
@@ -140,7 +141,7 @@ def _figure(reasons: Sequence[Reason]) -> Figure:
     if rest:
         bars.append((rest, f"{len(reasons) - len(shown):,} other reasons"))
     text = listed([f"{count(number, 'pod')}: {label}" for number, label in bars], 4)
-    source = {
+    source: dict[str, Any] = {
         **drawing.rows(len(bars)),
         "pods": [number for number, _ in bars],
         "label": [f" {number:,}: {label}" for number, label in bars],

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from fluence_lab import drawing
 from fluence_lab.history import History
 from fluence_lab.panels import Panel
 from fluence_lab.view import Column, Figure, Table, View
-from fluence_lab.views import drawing
-from fluence_lab.views.words import count, listed, percent, plain, share, table
+from fluence_lab.words import count, listed, percent, plain, share, table
 
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, Model
@@ -38,7 +38,7 @@ def seconds_figure(seconds: Mapping[str, float]) -> Figure:
     """The slowest plugins as bars, from {PLUGIN: seconds}."""
     shown = _slowest(seconds)[:_MOST_BARS]
     text = listed([f"{name} took {_time(spent)}" for name, spent in shown], 3)
-    bars = {
+    bars: dict[str, Any] = {
         **drawing.rows(len(shown)),
         "milliseconds": [1000 * spent for _, spent in shown],
         "label": [f" {name}: {_time(spent)}" for name, spent in shown],

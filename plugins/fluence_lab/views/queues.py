@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from fluence_lab import drawing
 from fluence_lab.panels import Panel
 from fluence_lab.view import Column, Figure, Table, View
-from fluence_lab.views import drawing
-from fluence_lab.views.words import amount, count, listed, table, verb
+from fluence_lab.words import amount, count, listed, table, verb
 from session_scheduler.model.quantity import parse_quantity
 
 if TYPE_CHECKING:

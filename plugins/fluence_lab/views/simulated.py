@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from fluence_lab import drawing
 from fluence_lab.view import Column, Figure, Table, View
-from fluence_lab.views import drawing
-from fluence_lab.views.words import MOST_REPORT_ROWS, count, listed, sentence, table, verb
+from fluence_lab.words import MOST_REPORT_ROWS, count, listed, sentence, table, verb
 
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, Model
@@ -66,7 +66,7 @@ def reason_figure(reasons: Counter[str]) -> Figure:
 def _bars(name: str, title: str, numbers: Counter[str], colour: str, nothing: str) -> Figure:
     ordered = numbers.most_common()
     shown = ordered[:_MOST_BARS]
-    bars = {
+    bars: dict[str, Any] = {
         **drawing.rows(len(shown)),
         "pods": [number for _, number in shown],
         "label": [f"{number:,}: {label}" for label, number in shown],

@@ -8,7 +8,7 @@ from typing import Any
 
 from fluence_lab.view import Column, Table, View
 from fluence_lab.views.simulated import reason_figure
-from fluence_lab.views.words import MOST_REPORT_ROWS, count, listed, sentence, table, verb
+from fluence_lab.words import MOST_REPORT_ROWS, count, listed, sentence, table, verb
 
 
 def status(result: Mapping[str, Any]) -> View:

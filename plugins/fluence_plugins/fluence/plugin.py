@@ -42,6 +42,7 @@ from fluence_plugins.resources import coordination, label_groups, names
 from fluence_plugins.resources.config import ResourcesConfig, env_contract, resource_types
 from fluence_plugins.resources.errors import ResourcesError
 from fluence_plugins.resources.file import capacity
+from fluence_plugins.resources.maintenance_windows import Window
 from fluxion_cy import FluxionError
 from session_scheduler import (
     API_VERSION,
@@ -432,6 +433,11 @@ class FluencePlugin:
         """Metrics of matches, the graph, its drift from the cluster, the resources file and consumers."""
         families = [*self._metrics.families(), drift_metric(self.drift), *reload_metrics(self._reload)]
         return [*families, self._gates.metric()]
+
+    @property
+    def windows(self) -> Sequence[Window]:
+        """The maintenance windows of the resources file."""
+        return self._maintenance.windows
 
     @property
     def drift(self) -> Mapping[str, int]:

@@ -81,6 +81,11 @@ class SlurmBridgePlugin:
     def _connect(self) -> SlurmClient:
         return SlurmClient(self._arguments)
 
+    @property
+    def scheduler_name(self) -> str:
+        """The schedulerName of its pods."""
+        return self._arguments.scheduler_name
+
     # ------------------------------------------------------------------ between sessions
 
     @hookimpl

@@ -139,7 +139,7 @@ def simulate(
     report = open_report(html)
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, validate, live=reads_cluster)
     explained = pod_option(explain, "--explain") if explain is not None else None
-    compared = bool(what_if) and output is not SimulationOutput.TABLE
+    compared = bool(what_if) and (output is not SimulationOutput.TABLE or report is not None)
     result = _run_async(simulate_what_if(state, settings, what_if, compared=compared, explained=explained))
     if is_diff:
         _write({"diff": result["diff"]}, Output.TABLE)

@@ -6,7 +6,7 @@ Notebooks, the dashboard and reports read an `Observed`; none of them touches th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import nan
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +16,7 @@ from session_scheduler.errors import InputError
 from session_scheduler.model.columns import natural
 from session_scheduler.model.group_api import SCHEDULED
 from session_scheduler.model.groups import Group, Task
+from session_scheduler.model.objects import Pod
 from session_scheduler.model.times import parsed_time
 from session_scheduler.observation.node_columns import NodeColumns
 from session_scheduler.observation.pod_rows import PodRows
@@ -59,6 +60,8 @@ class Observer:
         self._last: Observed | None = None
         self._failure: Exception | None = None
         self._stale = True
+        self._objects: tuple[int, Mapping[str, Pod]] = (0, {})
+        """The pods of a version of the observation."""
         self.changed = asyncio.Event()
         """Set when the state has changed; its one reader clears it."""
         self.changed.set()
@@ -166,6 +169,13 @@ class Observer:
                         "gang": None}  # fmt: skip
             answer = explain_one(self._scheduler, task, most)
             return {**head, **answer, "refusals": dict(sorted(answer["refusals"].items()))}
+
+    def pods(self) -> Mapping[str, Pod]:
+        """The objects of the pods that `observe` shows, by NAMESPACE/NAME, with their labels and annotations."""
+        version = self.observe().version
+        if self._objects[0] != version:
+            self._objects = version, {task.key: task.pod for task in self._pods.tasks()}
+        return self._objects[1]
 
     def plugin(self, name: str) -> object | None:
         """The instance of an enabled plugin; None if no profile enables it."""

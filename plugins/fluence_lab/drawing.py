@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -56,22 +57,20 @@ def times(made: figure) -> None:
 
 def legend(made: figure) -> None:
     """Place the legend above the plot, in the page's colours."""
-    from bokeh.models import Legend
-
-    for each in made.select(Legend):
-        made.add_layout(each, "above")
-        each.orientation = "horizontal"
-        each.ncols = 3
-        each.background_fill_color = None
-        each.border_line_color = None
-        each.label_text_color = INK
+    legends = made.legend
+    made.add_layout(legends[0], "above")
+    legends.orientation = "horizontal"
+    legends.ncols = 3
+    legends.background_fill_color = None
+    legends.border_line_color = None
+    legends.label_text_color = INK
 
 
 def bars(source: ColumnDataSource, value: str, colour: str, label: str, most: float | None = None) -> figure:
     """Horizontal bars of a source with `y`, `label` and the value, each below its label."""
     from bokeh.models import DataRange1d, Range1d
 
-    shown = DataRange1d(start=0) if most is None else Range1d(0, most)
+    shown = DataRange1d(start=0) if most is None else Range1d(start=0.0, end=most)
     made = plot(height=max(120, 60 + 34 * len(source.data["y"])), x_range=shown, y_range=DataRange1d(end=0.9))
     made.hbar(y="y", right=value, height=0.4, color=colour, source=source)
     labels(made, source)
@@ -97,6 +96,18 @@ def marks(made: figure, source: ColumnDataSource) -> None:
     )  # fmt: skip
 
 
-def rows(number: int) -> dict[str, list[float]]:
+def rows(number: int) -> dict[str, Any]:
     """Where rows and their labels are: the first one on top."""
     return {"x": [0.0] * number, "y": [-float(row) for row in range(number)]}
+
+
+def hover(made: figure, glyphs: Sequence[Any], *tips: tuple[str, str]) -> None:
+    """Show a text at the pointer: pairs of a title and a column such as @name; @from and @to are times."""
+    from bokeh.models import HoverTool
+
+    times: dict[str, Any] = {"@from": "datetime", "@to": "datetime"}
+    made.add_tools(HoverTool(renderers=list(glyphs), tooltips=list(tips), formatters=times))
+
+
+SPAN: Final = ("", "@name"), ("from", "@from{%F %T}"), ("to", "@to{%F %T}")
+"""The text at the pointer for bars on a time axis."""
