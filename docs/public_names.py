@@ -66,6 +66,7 @@ MODULES = (
     "session_scheduler.sdk.sockets",
     "session_scheduler.sdk.tasks",
     "session_scheduler.testing",
+    "session_scheduler.observation.experiment",
     "session_scheduler.observation.files",
     "session_scheduler.observation.live",
     "session_scheduler.observation.observer",

@@ -59,3 +59,9 @@ class View(msgspec.Struct, frozen=True):
     """One to three sentences with the most important numbers."""
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
+
+    def _repr_html_(self) -> str:
+        """As a notebook shows it."""
+        from fluence_lab.render import notebook
+
+        return notebook(self)

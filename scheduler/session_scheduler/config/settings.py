@@ -21,8 +21,8 @@ from session_scheduler.config.strict import Strict
 from session_scheduler.errors import InputError
 
 __all__ = [
-    "LeaderElection", "PluginArguments", "PluginConfig", "Profile", "SchedulerConfig", "Serving", "Strict",
-    "without_secrets",
+    "LeaderElection", "PluginArguments", "PluginConfig", "Profile", "QueueConfig", "SchedulerConfig", "Serving",
+    "Strict", "load_config", "without_secrets",
 ]  # fmt: skip
 
 CONFIG_API_VERSION: Final = "fluence.flux-framework.org/v1alpha1"

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from session_scheduler.config.settings import SchedulerConfig
+from session_scheduler.observation.experiment import read
 from session_scheduler.observation.observer import Observer
-from session_scheduler.offline.simulate import left_out, place_all
-from session_scheduler.offline.state import ClusterState, open_state, read_state
 
 __all__ = ["open_files", "simulated"]
 
@@ -20,8 +19,7 @@ async def open_files(
 
     The configuration is that of the snapshot unless given. Raises InputError.
     """
-    state, config = await _read(files, config)
-    return Observer(await open_state(state, config), _named(files), levels=levels)
+    return await (await read(files, config=config, levels=levels)).observer()
 
 
 async def simulated(
@@ -31,16 +29,4 @@ async def simulated(
 
     Raises InputError.
     """
-    state, config = await _read(files, config)
-    scheduler = await open_state(state, config)
-    result = {**await place_all(scheduler), **left_out(state, config)}
-    return result, Observer(scheduler, _named(files), levels=levels)
-
-
-async def _read(files: Sequence[str], config: SchedulerConfig | None) -> tuple[ClusterState, SchedulerConfig]:
-    state = await read_state(files)
-    return state, config or state.config()
-
-
-def _named(files: Sequence[str]) -> str:
-    return ", ".join("standard input" if file == "-" else file for file in files)
+    return await (await read(files, config=config, levels=levels)).run()

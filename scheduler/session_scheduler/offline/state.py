@@ -29,7 +29,7 @@ from session_scheduler.framework.coverage import unevaluated
 from session_scheduler.framework.hooks import HookCalls
 from session_scheduler.model.objects import KubeObject, Node, Pod, PortObject
 from session_scheduler.model.times import parsed_time
-from session_scheduler.registry.registry import Registry
+from session_scheduler.registry.registry import Builder, Registry
 
 _log = structlog.get_logger(__name__)
 _Any = TypeVar("_Any", bound=PortObject)
@@ -120,13 +120,14 @@ async def read_state(
 
 
 async def open_state(
-    state: ClusterState, config: SchedulerConfig, *, evaluation: str = "heap", warns: bool = True
-) -> Scheduler:
+    state: ClusterState, config: SchedulerConfig, *, evaluation: str = "heap", warns: bool = True,
+    plugins: Mapping[str, Builder] | None = None,
+) -> Scheduler:  # fmt: skip
     """A scheduler started over the state in memory, with a stopped clock. Raises PluginLoadError.
 
-    If it `warns`, it logs the fields of pods that no plugin evaluates.
+    If it `warns`, it logs the fields of pods that no plugin evaluates. `plugins` are those of this process, by name.
     """
-    profiles = Registry(BUILTIN).load_calls(config)
+    profiles = Registry(BUILTIN, plugins).load_calls(config)
     objects = complete(state, profiles, config)
     now = state.latest() or _EPOCH  # equal states give equal decisions
     cluster = MemoryCluster(objects, history=0, binds_volumes=True, now=lambda: now)  # nothing watches it

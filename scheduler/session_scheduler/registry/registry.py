@@ -129,10 +129,14 @@ def register_plugin_builder(name: str, builder: Builder) -> None:
 
 
 class Registry:
-    """The plugins that a configuration can name. `builtin` are the built-in ones by name, in call order."""
+    """The plugins that a configuration can name. `builtin` are the built-in ones by name, in call order.
 
-    def __init__(self, builtin: Mapping[str, Builder]) -> None:
+    `given` are further ones by name, for this registry only; see `register_plugin_builder`.
+    """
+
+    def __init__(self, builtin: Mapping[str, Builder], given: Mapping[str, Builder] | None = None) -> None:
         self._builtin = builtin
+        self._given = given or {}
 
     def load_calls(self, config: SchedulerConfig, *last: tuple[str, object]) -> dict[str, HookCalls]:
         """Each profile's hooks by schedulerName, ready to be called. Raises PluginLoadError.
@@ -236,7 +240,7 @@ class Registry:
         return [(source.name, source.distribution) for source in self._sources()]
 
     def _sources(self) -> Iterator[PluginSource]:
-        for name, builder in _builders.items():
+        for name, builder in {**_builders, **self._given}.items():
             yield PluginSource(name, Origin.REGISTERED, "registered in this process", "", _given(builder))
         version = _core_version()
         for name, cls in self._builtin.items():
