@@ -410,7 +410,7 @@ class Dashboard:
         if observed is None:
             observed = self._observer.observe()
             observed = observed if subject.namespaces is None else observed.seen_by(subject.namespaces)
-        hidden = [f"{count:,} {what}" for what, count in observed.hidden.items() if count]
+        hidden = [f"{what} {count:,}" for what, count in observed.hidden.items() if count]
         when = time.strftime(", %Y-%m-%d %H:%M:%S UTC", time.gmtime(observed.time)) if self._live else ""
         text = f"{observed.source}{when}."
         return f"{text} In namespaces that you may not read: {', '.join(hidden)}." if hidden else text
