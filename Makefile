@@ -18,7 +18,8 @@ INPUTS := constraints.txt pyproject.toml fluxion_cy/pyproject.toml fluxion_cy/se
 .PHONY: help setup demo docs test test-all test-programs controlplane tools kwok test-controlplane test-restore faults e2e \
   e2e-migration e2e-packages e2e-image release-check manifests \
   fuzz fuzz-asan asan-build test-asan fuzz-reapi lint format conformance-reapi bench bench-matcher bench-instructions \
-  test-reapi bench-gpus bench-live soak-live soak-sim slurm-peer e2e-slurm queues-peer e2e-queues dist constraints clean
+  test-reapi bench-gpus bench-live bench-dashboard soak-live soak-sim slurm-peer e2e-slurm queues-peer e2e-queues \
+  chromium e2e-dashboard dist constraints clean
 
 help:
 	@echo 'make demo         install into $(VENV), then place the pods of the first example'
@@ -39,6 +40,8 @@ help:
 	@echo 'make e2e-slurm          run the tests with a real slurmctld and slurmrestd, as root'
 	@echo 'make queues-peer        install nats-server and build Kueue, once, as root, on Debian'
 	@echo 'make e2e-queues         run the tests with a real nats-server and a real Kueue, as root'
+	@echo 'make chromium           install Chromium, as root, on Debian'
+	@echo 'make e2e-dashboard      run the tests of the dashboard with Chromium, a real API server and nodes of kwok'
 	@echo 'make manifests          render the files of deploy/ from deploy/kustomize'
 	@echo 'make fuzz         fuzz the matcher with graphs, jobspecs, R, policies and criteria; takes long'
 	@echo 'make fuzz-asan    the same, shorter, with AddressSanitizer'
@@ -53,6 +56,7 @@ help:
 	@echo 'make bench-instructions  count the instructions of a match (needs valgrind), and compare with the recorded numbers'
 	@echo 'make bench-gpus   compare the GPUs allocated from a public trace, in OPENB_DIR, with the policies of its paper'
 	@echo 'make bench-live   compare pods and reports per second on a real API server with kube-scheduler, for each kind of workload'
+	@echo 'make bench-dashboard  measure first paint and updates of the dashboard with 5,000 nodes and 50,000 pods'
 	@echo 'make soak-live    create and delete 10,000 pods and 1,000 nodes for ten minutes: no pod is lost, and memory does not grow'
 	@echo 'make soak-sim     simulate an hour of random events in memory: all invariants hold, and memory does not grow'
 	@echo 'make dist         build the sdist of fluxion-cy, and a wheel from it, into dist/'
@@ -97,7 +101,7 @@ demo: $(INSTALLED)
 	@status=0; $(BIN)/fluence simulate $(DEMO) || status=$$?; test $$status -eq 1
 
 # The tests without other programs. FLUENCE_TEST_EXAMPLES scales the number of cases of property tests.
-SUITE = $(BIN)/python -m pytest --ignore=tests/controlplane --ignore=tests/docs --ignore=tests/e2e --ignore=tests/slurm \
+SUITE = $(BIN)/python -m pytest --ignore=tests/controlplane --ignore=tests/dashboard --ignore=tests/docs --ignore=tests/e2e --ignore=tests/slurm \
   --ignore=tests/queues --ignore=tests/migration $(PYTEST_ARGS)
 test: $(STAMP)
 	FLUENCE_TEST_EXAMPLES=$${FLUENCE_TEST_EXAMPLES:-0.1} $(SUITE) -m 'not programs' --junitxml=.cache/tests.xml
@@ -167,6 +171,14 @@ queues-peer: $(STAMP)
 
 e2e-queues: controlplane queues-peer
 	$(BIN)/python -m pytest --junitxml=.cache/tests-queues.xml -n 2 --dist loadfile tests/queues $(E2E)
+
+chromium:
+	apt-get update -q
+	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-remove --no-install-recommends chromium fonts-dejavu-core
+
+# FLUENCE_SCREENSHOTS=docs/assets/screenshots also writes screenshots of the pages.
+e2e-dashboard: controlplane kwok
+	$(BIN)/python -m pytest -p no:xdist --junitxml=.cache/tests-dashboard.xml tests/dashboard $(E2E)
 
 conformance-reapi: $(STAMP)
 	@test -n "$$FLUXION_REAPI_LIB" || { echo 'FLUXION_REAPI_LIB must name libreapi_cli.so'; exit 1; }
@@ -249,6 +261,10 @@ bench-gpus: $(STAMP)
 # BENCH='--only fluence --other PATH --rounds 7' compares with the scheduler of another checkout.
 bench-live: controlplane
 	$(BIN)/python -m tests.controlplane.bench_live $(BENCH)
+
+# BENCH='--nodes 1000 --pods 5000 --clients 20 --json result.json' changes the run.
+bench-dashboard: $(STAMP)
+	$(BIN)/python -m tests.benchmarks.bench_dashboard $(BENCH)
 
 # SOAK='--seconds 60 --nodes 100 --pods 500' changes the run.
 soak-live: controlplane
