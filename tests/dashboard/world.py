@@ -207,7 +207,7 @@ class World:
         self.until("bound pods", lambda: self.bound() == RUNNING)
 
     def create_gang(self, namespace: str, name: str, size: int, **needs: Any) -> None:
-        """A PodGroup with its pods, all of which it needs."""
+        """A gang: a PodGroup, and as many pods as it needs."""
         policy = {"gang": {"minCount": size}}
         self.plane.create({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
                            "metadata": {"name": name, "namespace": namespace},
