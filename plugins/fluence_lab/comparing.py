@@ -62,6 +62,9 @@ class Comparison:
         return View("comparison", f"Comparison: {self._names[0]} and {self._names[1]}", self._in_words(),
                     (self._figure(),), tuple(self._tables()))  # fmt: skip
 
+    def __repr__(self) -> str:
+        return repr(self.view())
+
     def _repr_html_(self) -> str:
         return self.view()._repr_html_()
 

@@ -48,6 +48,7 @@ Settings = SchedulerConfig | str | Path | None
 Rule = Callable[..., Refusal | str | bool | None]
 """A function of any of session, task, pod, group and node, which says whether the pod may run on the node."""
 Score = Callable[..., float]
+_CONFIG, _RESOURCES = "config.yaml", "resources.yaml"
 _GIVEN: Final = ("session", "task", "pod", "group", "node")
 
 
@@ -57,9 +58,23 @@ _GIVEN: Final = ("session", "task", "pod", "group", "node")
 def load(*files: str | Path, config: Settings = None, levels: tuple[str, ...] = ()) -> Lab:
     """The cluster of manifests, directories or a snapshot. Raises InputError.
 
-    The configuration is that of the snapshot unless given. `levels` are the node labels of topology levels.
+    The configuration is `config`, or config.yaml of a directory, or that of the snapshot. resources.yaml of a directory
+    lists the virtual resources, as for the command. `levels` are the node labels of topology levels.
     """
-    return Lab(_wait(read(list(map(str, files)), config=_settings(config), levels=levels)))
+    folders = [path for path in map(Path, files) if path.is_dir()]
+    settings = _settings(config or next((path for folder in folders if (path := folder / _CONFIG).exists()), None))
+    manifests = [str(file) for path in map(Path, files) for file in (_manifests(path) if path in folders else [path])]
+    experiment = _wait(read(manifests, config=settings, levels=levels))
+    for path in (folder / _RESOURCES for folder in folders):
+        if path.exists():
+            experiment = experiment.with_arguments("fluence", {"resources": str(path)})
+    return Lab(experiment)
+
+
+def _manifests(folder: Path) -> list[Path]:
+    """The files of a directory that are not settings."""
+    return sorted(path for path in folder.iterdir()
+                  if path.suffix in (".yaml", ".yml", ".json") and path.name not in (_CONFIG, _RESOURCES))  # fmt: skip
 
 
 def connect(
@@ -225,6 +240,9 @@ class Lab(_Observing):
         result, observer = _wait(self._experiment.run())
         return Run(result, observer, name)
 
+    def __repr__(self) -> str:
+        return repr(self.overview())
+
     def _repr_html_(self) -> str:
         return self.overview()._repr_html_()
 
@@ -256,6 +274,9 @@ class Run(_Observing):
     def view(self) -> View:
         """The decisions."""
         return simulated(self.result)
+
+    def __repr__(self) -> str:
+        return repr(self.view())
 
     def _repr_html_(self) -> str:
         return self.view()._repr_html_()

@@ -60,6 +60,9 @@ class View(msgspec.Struct, frozen=True):
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"{self.title}: {self.summary}"
+
     def _repr_html_(self) -> str:
         """As a notebook shows it."""
         from fluence_lab.render import notebook

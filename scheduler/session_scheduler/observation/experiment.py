@@ -74,6 +74,11 @@ class Experiment(msgspec.Struct, frozen=True):
         plugins = self.plugins if builder is None else {**self.plugins, name: builder}
         return replace(self, config=self.config.model_copy(update={"profiles": profiles}), plugins=plugins)
 
+    def with_arguments(self, plugin: str, args: Mapping[str, Any]) -> Experiment:
+        """With some arguments of a plugin set in every profile."""
+        profiles = tuple(profile.with_arguments(plugin, args) for profile in self.config.profiles)
+        return replace(self, config=self.config.model_copy(update={"profiles": profiles}))
+
     def with_queue(self, queue: QueueConfig) -> Experiment:
         """With a queue, which replaces the configured one of that name."""
         queues = (*(one for one in self.config.queues if one.name != queue.name), queue)

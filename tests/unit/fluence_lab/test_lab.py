@@ -188,8 +188,14 @@ def test_equal_names_of_runs_are_distinguished(small: Lab) -> None:
 def test_files_are_loaded_with_their_configuration() -> None:
     lab = load(EXAMPLE / "cluster.yaml", EXAMPLE / "workloads.yaml", config=EXAMPLE / "config.yaml")
     assert lab.run().scheduled == 10
+    assert load(EXAMPLE).run().result == lab.run().result
     without = lab.without_plugin("GpuFragmentation").run()
     assert (without.scheduled, without.unschedulable) == (9, 1)
+
+
+def test_resources_of_a_directory_are_virtual_devices() -> None:
+    run = load(EXAMPLE.parent / "01-quickstart").run()
+    assert run.decisions.loc[("default", "sampler"), "backend"] in ("aurora", "borealis")
 
 
 async def test_a_lab_works_while_the_notebooks_event_loop_runs(small: Lab) -> None:
