@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -122,9 +122,9 @@ class HistoryRecorder:
         self._pods, self._nodes = observed.pods, observed.nodes.names
         if before is None:
             return
-        live = set(observed.pods.keys)
-        for row, key in enumerate(before.keys):
-            if key not in live:
+        gone = set(before.keys).difference(observed.pods.keys)
+        for row, key in enumerate(before.keys) if gone else ():
+            if key in gone:
                 node = int(before.nodes[row])
                 self._stays.append(
                     Stay(
@@ -142,9 +142,10 @@ class HistoryRecorder:
 
 def _sample(observed: Observed) -> dict[str, float]:
     pods, nodes = observed.pods, observed.nodes
+    phases = Counter(pods.phases)
     sample = {
-        "pending": float(sum(phase in ("Pending", "Gated") for phase in pods.phases)),
-        "running": float(sum(phase in ("Bound", "Running") for phase in pods.phases)),
+        "pending": float(phases["Pending"] + phases["Gated"]),
+        "running": float(phases["Bound"] + phases["Running"]),
         "binds": float(np.count_nonzero(pods.bound > observed.time - RATE_SECONDS)) / RATE_SECONDS,
     }
     if len(nodes.names):

@@ -132,16 +132,21 @@ class Dashboard:
     async def run(self) -> None:
         """Record and compute each second, until it is cancelled."""
         async with background(self._verdicts.run()):
-            await self._tick()
+            await self._follow()
 
-    async def _tick(self) -> None:
+    async def _follow(self) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            try:
-                self.recorder.record(self._observer.observe())
-                await self._feeds.tick()
-            except Exception:  # noqa: BLE001  # the next update may succeed
-                _log.exception("an update failed")
+            await self.update()
+
+    async def update(self) -> None:
+        """Record what is observed now, and compute what clients follow. Raises what ends the observer."""
+        observed = self._observer.observe()
+        try:
+            self.recorder.record(observed)
+            await self._feeds.tick()
+        except Exception:  # noqa: BLE001  # the next update may succeed
+            _log.exception("an update failed")
 
     # ------------------------------------------------------------------ requests
 
