@@ -448,7 +448,8 @@ def _documented_names(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 _TITLES: Final = {
     "core": "Session and answers", "hookspecs": "Hooks", "errors": "Errors", "config": "Configuration",
-    "model": "Model", "sdk": "SDK", "testing": "Testing", "matcher": "Matcher (fluxion_cy)",
+    "model": "Model", "sdk": "SDK", "testing": "Testing", "observation": "Observation",
+    "matcher": "Matcher (fluxion_cy)",
 }  # fmt: skip
 
 

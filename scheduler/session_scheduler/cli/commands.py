@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from enum import Enum
 from pathlib import Path
@@ -13,10 +13,11 @@ import typer
 from session_scheduler.base.garbage_collection import collect_rarely, no_collections
 from session_scheduler.cli.entry_points import open_report
 from session_scheduler.cli.folders import CONFIG, CONFIG_FLAG
+from session_scheduler.cli.plugin_options import PluginOptions, configuration
 from session_scheduler.cluster.field_validation import FieldValidation
 from session_scheduler.errors import InputError
 from session_scheduler.sdk.command_options import Context, Kubeconfig, LogFormatOption, LogLevelOption
-from session_scheduler.sdk.commands import LogFormat, LogLevel, Output, PluginOption
+from session_scheduler.sdk.commands import LogFormat, LogLevel, Output
 
 if TYPE_CHECKING:
     from session_scheduler.config.settings import SchedulerConfig
@@ -71,8 +72,6 @@ HtmlOption = Annotated[
     typer.Option("--html", metavar="FILE", help="Also write a report: one HTML file, which needs no network."),
 ]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="The output format.")]
-PluginOptions = Sequence[tuple[PluginOption, str | None]]
-"""The options that plugins add, each with its value, if it has one."""
 _Answer = TypeVar("_Answer")
 
 
@@ -400,23 +399,6 @@ def _selectors(
         live = kubeconfig is not None or not files
         namespace = namespace_of(kubeconfig, context) if live else "default"
     return selectors(objects, namespace or "default")
-
-
-def configuration(
-    path: Path | None, options: PluginOptions, defaults: PluginOptions = (), state: ClusterState | None = None
-) -> SchedulerConfig:
-    """`options` need a profile that enables their plugins; `defaults` apply only where there is one."""
-    from session_scheduler.builtin import BUILTIN
-    from session_scheduler.config.settings import SchedulerConfig, load_config
-    from session_scheduler.registry.registry import Registry
-
-    config = load_config(path) if path else state.config() if state is not None else SchedulerConfig()
-    registry = Registry(BUILTIN)
-    enabled = [(option, value) for option, value in defaults if value and registry.enables(config, option.plugin)]
-    for option, value in [*options, *enabled]:
-        if value is not None:
-            config = registry.with_arguments(config, option.plugin, {option.argument: value})
-    return config
 
 
 def _run_async(work: Coroutine[Any, Any, _Answer]) -> _Answer:

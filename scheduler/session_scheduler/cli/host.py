@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from session_scheduler.cli.folders import CONFIG, CONFIG_FLAG, Inputs
+from session_scheduler.cli.plugin_options import configuration
 from session_scheduler.sdk.commands import Output, PluginOption, TableRows
 
 if TYPE_CHECKING:
@@ -39,8 +40,6 @@ class CommandHost:
         self, files: Sequence[str], config: Path | None, values: Mapping[str, str | None]
     ) -> tuple[list[str], SchedulerConfig | None]:
         """The files without settings, and the configuration that is given, if one is. Raises InputError."""
-        from session_scheduler.cli.commands import configuration
-
         options = self._options()
         read = inputs(files, options)
         path = config or read.file(CONFIG)
