@@ -214,7 +214,9 @@ class Lab(_Observing):
             return Lab(self._experiment.with_plugin(plugin, None, args, weight))
         if isinstance(plugin, type):
             named = name or str(getattr(plugin, "name", plugin.__name__))
-            return Lab(self._experiment.with_plugin(named, plugin, args, weight))
+            takes_arguments = plugin.__init__ is not object.__init__  # type: ignore[misc]  # compared, not called
+            builder = plugin if takes_arguments or args else lambda _: plugin()
+            return Lab(self._experiment.with_plugin(named, builder, args, weight))
         if args or weight is not None:
             raise InputError(f"plugin {_named(plugin, name)}: a function has no arguments and no weight: remove them")
         return self._with_function(_Filtering(_named(plugin, name), plugin))

@@ -38,6 +38,7 @@ Attributes that a plugin may declare in addition to its hooks (defaults in brack
   arguments.
 * `refused_actions` ({}): actions that the plugin does not support, each with the reason and the remedy. The scheduler
   rejects a configuration with such an action at startup.
+* `topology_labels` (()): the node labels of topology levels, the outermost first, for what shows the cluster.
 """
 
 from __future__ import annotations

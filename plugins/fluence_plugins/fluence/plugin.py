@@ -101,6 +101,8 @@ class FluencePlugin:
         self._claims = ResourceClaims(live)
         self.refused_actions = engine.refused_actions
         """Actions that the engine does not support, and why."""
+        self.topology_labels = tuple(level.label for level in arguments.topology)
+        """The node labels of its levels."""
         self._direction = direction_of(arguments.policy)
         self._requests = pod_requests.RequestsByClass(live.accounting)
         self._ranks = RowRanks(live)

@@ -23,7 +23,7 @@ class NodeColumns:
     """The nodes of a scheduler's cache."""
 
     def __init__(self, scheduler: Scheduler, levels: Sequence[str] = ()) -> None:
-        """`levels`: the labels of topology levels, the outermost first; by default those that the cluster shows."""
+        """`levels`: the labels of topology levels, the outermost first; by default a plugin's, or the nodes'."""
         self._scheduler = scheduler
         self._given = tuple(levels)
         self._version = -1
@@ -73,8 +73,9 @@ class NodeColumns:
 
     def _found_levels(self) -> Iterator[tuple[str, tuple[str | None, ...]]]:
         view = self._scheduler.cache.table.all_rows().some(self._rows)
-        if self._given:
-            for key in self._given:
+        given = self._given or self._declared()
+        if given:
+            for key in given:
                 yield key, _values(view, key)
             return
         nodes = [node for row in self._rows.tolist() if (node := self._scheduler.cache.table.nodes[row]) is not None]
@@ -83,6 +84,14 @@ class NodeColumns:
         for key in sorted(found, key=lambda key: (len({*found[key]}), natural(key))):
             if any(found[key]):
                 yield key, found[key]
+
+    def _declared(self) -> tuple[str, ...]:
+        """The levels of the first plugin that has some: its attribute `topology_labels`."""
+        for calls in self._scheduler.profiles.values():
+            for instance in calls.instances.values():
+                if labels := getattr(instance, "topology_labels", ()):
+                    return tuple(labels)
+        return ()
 
     # ------------------------------------------------------------------ GPUs
 

@@ -82,12 +82,12 @@ class PodRows:
                 row is not None
                 and row.task is task
                 and row.pod is task.pod
-                and row.node is task.node
+                and row.node == task.node
                 and row.phase is task.phase
                 and row.cls is task.cls
                 and row.priority == task.priority
                 and row.group is task.group
-                and row.queue is task.group.queue
+                and row.queue == task.group.queue
                 and row.pod_group is task.group.pod_group
                 and (task not in gates or gates[task].reason == row.reason)
             ):

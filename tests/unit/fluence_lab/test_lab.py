@@ -124,6 +124,12 @@ def test_a_class_in_a_cell_is_a_plugin(small: Lab) -> None:
         def on_session_open(self, session: Session) -> None:
             session.add_predicate(lambda task, group, node: self.reason)
 
+    class Empty:
+        @hookimpl
+        def on_session_open(self, session: Session) -> None:
+            session.add_predicate(lambda task, group, node: "empty")
+
+    assert "2 empty" in reason_of(small.with_plugin(Empty).run(), "a")
     run = small.with_plugin(Never, reason="because").run()
     assert "2 because" in reason_of(run, "a")
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from session_scheduler import Session, hookimpl
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.errors import InputError
 from session_scheduler.model.objects import Node, Pod, PodCondition
@@ -298,3 +299,17 @@ def test_an_observer_that_can_follow_no_longer_raises_why() -> None:
         observer.observe()
     with pytest.raises(InputError, match=r"^the reason$"):
         asyncio.run(observer.verdicts("default/p"))
+
+
+def test_levels_of_a_plugin_come_before_those_of_the_nodes() -> None:
+    class Levels:
+        name = "Levels"
+        topology_labels = (RACK,)
+
+        @hookimpl
+        def on_session_open(self, session: Session) -> None:
+            """A plugin has at least one hook."""
+
+    cluster = FakeCluster().use(Levels()).node("n1", labels={ZONE: "a", RACK: "r1"}).schedule()
+    assert list(observe(cluster).nodes.levels) == [RACK]
+    assert list(observe(cluster, levels=[ZONE]).nodes.levels) == [ZONE]
