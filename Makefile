@@ -264,7 +264,7 @@ bench-live: controlplane
 
 # BENCH='--nodes 1000 --pods 5000 --clients 20 --json result.json' changes the run.
 bench-dashboard: $(STAMP)
-	$(BIN)/python -m tests.benchmarks.bench_dashboard $(BENCH)
+	$(BIN)/python tests/benchmarks/bench_dashboard.py $(BENCH)
 
 # SOAK='--seconds 60 --nodes 100 --pods 500' changes the run.
 soak-live: controlplane

@@ -35,7 +35,7 @@ from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.observation.observer import Observer
 from session_scheduler.registry.registry import Registry
 
-from .bench_observe import QUEUES, objects
+from bench_observe import QUEUES, objects
 
 ROUNDS = 5
 PAINT_MS = 2000
@@ -88,7 +88,8 @@ async def measure(nodes: int, pods: int, changes: int, clients: int) -> dict[str
     cluster = MemoryCluster()
     await scheduler.start([cluster.put(obj) for obj in objects(nodes, pods)])
     observer = Observer(scheduler, "a benchmark", evaluates=False)
-    access, tokens = LocalAccess(), []
+    access = LocalAccess()
+    tokens: list[str] = []
     access.show = tokens.append
     access.renew()
     dashboard = Dashboard(observer, access, installed(), live=True)

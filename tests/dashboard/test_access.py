@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
 
@@ -21,7 +20,7 @@ PAGES = ("overview", "pending", "queues", "nodes", "gangs", "plugin-timings")
 
 
 @pytest.fixture(scope="module")
-def scientist(the_world: World) -> Iterator[str]:
+def scientist(the_world: World) -> str:
     """The token of a user who may list pods in one namespace."""
     return the_world.new_user("scientist", "science")
 

@@ -13,8 +13,16 @@ from playwright.sync_api import Browser
 from .browsing import Visitor
 from .world import TEAMS, World
 
+PENDING = "science/huge-0"
 SHOTS = os.environ.get("FLUENCE_SCREENSHOTS", "")
-"""A directory for screenshots of the pages, such as docs/assets/screenshots; empty for none."""
+"""A directory for screenshots, such as docs/assets/screenshots; empty for none."""
+DOCUMENTED = {
+    ("overview", 1280, "light"): "overview",
+    (f"pending?pod={PENDING}", 1280, "light"): "pending",
+    ("nodes", 1280, "dark"): "nodes",
+    ("gangs", 1280, "light"): "gangs",
+}
+"""The files that README and documentation show, by page, width and colour scheme."""
 MOST_BYTES = 200_000
 PAGES = ("overview", "pending", "queues", "nodes", "gangs", "plugin-timings")
 NOT_OURS: dict[str, str] = {}
@@ -122,11 +130,11 @@ def test_axe_finds_no_violation(world: World, browser: Browser, width: int, sche
         visitor.page.goto(f"{world.address}/login")
         found = {"login": violations(visitor)}
         visitor.sign_in(world.plane.token())
-        for path in (*visitor.pages, "pending?pod=science/huge-0"):
+        for path in (*visitor.pages, f"pending?pod={PENDING}"):
             visitor.open(path)
             found[path] = violations(visitor)
             assert visitor.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
-            screenshot(visitor, path, f"{scheme}-{width}")
+            screenshot(visitor, DOCUMENTED.get((path, width, scheme)))
     assert {path: each for path, each in found.items() if each} == {}
 
 
@@ -137,15 +145,22 @@ def violations(visitor: Visitor) -> list[str]:
             if each["id"] not in NOT_OURS]  # fmt: skip
 
 
-def screenshot(visitor: Visitor, path: str, variant: str) -> None:
-    """Write a screenshot, if wanted."""
-    if not SHOTS:
+def screenshot(visitor: Visitor, name: str | None) -> None:
+    """Write a screenshot, if it is wanted."""
+    if not SHOTS or name is None:
         return
-    file = Path(SHOTS) / f"{path.partition('?')[0]}{'-pod' if '?' in path else ''}-{variant}.png"
+    file = Path(SHOTS) / f"{name}.png"
     file.parent.mkdir(parents=True, exist_ok=True)
     visitor.page.wait_for_timeout(500)
     visitor.page.screenshot(path=file)
     assert file.stat().st_size < MOST_BYTES
+
+
+def test_the_documented_screenshots_exist_and_are_small() -> None:
+    folder = Path(__file__).parents[2] / "docs" / "assets" / "screenshots"
+    files = {path.stem: path.stat().st_size for path in folder.glob("*.png")}
+    assert files.keys() == set(DOCUMENTED.values())
+    assert max(files.values()) < MOST_BYTES
 
 
 def test_the_keyboard_reaches_navigation_search_and_tables(admin: Visitor) -> None:

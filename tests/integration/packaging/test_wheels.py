@@ -65,7 +65,7 @@ def test_no_module_of_the_repository_is_imported(installed: Installed) -> None:
     assert all(path.startswith(str(installed.folder)) for path in done.stdout.split()), done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", ["nats-py", "cryptography", "grpcio", "protobuf"])
+@pytest.mark.parametrize("name", ["nats-py", "cryptography", "grpcio", "protobuf", "bokeh", "jinja2"])
 def test_a_dependency_of_a_single_feature_is_not_installed(installed: Installed, name: str) -> None:
     code = f"from importlib.metadata import version; version({name!r})"
     assert "PackageNotFoundError" in installed.run("python", "-c", code).stderr
@@ -73,7 +73,8 @@ def test_a_dependency_of_a_single_feature_is_not_installed(installed: Installed,
 
 @pytest.mark.parametrize(
     ("command", "extra"),
-    [("master-queue", "master-queue"), ("webhook", "webhook"), ("device-plugin", "device-plugin")],
+    [("master-queue", "master-queue"), ("webhook", "webhook"), ("device-plugin", "device-plugin"),
+     ("dashboard", "dashboard")],
 )
 def test_a_command_that_needs_an_extra_names_it(installed: Installed, command: str, extra: str) -> None:
     done = installed.run("fluence", command)
@@ -85,4 +86,4 @@ def test_a_command_that_needs_an_extra_names_it(installed: Installed, command: s
 def test_every_extra_but_the_one_for_tests_is_in_all() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     (everything,) = extras["all"]
-    assert everything == f"fluence-scheduler[{','.join(sorted(extras.keys() - {'all', 'testing'}))}]"
+    assert everything == f"fluence-scheduler[{','.join(sorted(extras.keys() - {'all', 'notebook', 'testing'}))}]"

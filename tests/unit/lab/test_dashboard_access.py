@@ -75,7 +75,7 @@ async def test_reviews_are_used_again_for_thirty_seconds() -> None:
     await world.access.reader(ALICE, {"science"})
     asked = len(world.server.reviews)
     world.clock.advance(29)
-    assert (await world.access.reader(ALICE, {"science"})).namespaces == {"science"}
+    assert (await world.access.reader(ALICE, {"science"})).namespaces == frozenset({"science"})
     assert len(world.server.reviews) == asked
     world.server.allowed.remove(("list", "pods", "science"))
     world.clock.advance(2)

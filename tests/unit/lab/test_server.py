@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from aiohttp import CookieJar
+from aiohttp import CookieJar, StreamReader
 from aiohttp.test_utils import TestClient, TestServer
 from structlog.testing import capture_logs
 
@@ -299,7 +299,7 @@ async def test_a_session_ends_with_its_time(world: World) -> None:
 # ---------------------------------------------------------------------- events
 
 
-async def next_event(lines: AsyncIterator[bytes]) -> tuple[str, Any]:
+async def next_event(lines: StreamReader) -> tuple[str, Any]:
     number, data = "", None
     async with asyncio.timeout(10):
         async for line in lines:
