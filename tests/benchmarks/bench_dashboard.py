@@ -18,6 +18,7 @@ from statistics import median
 from typing import Any
 
 import aiohttp
+from bench_observe import QUEUES, objects
 from msgspec.structs import replace
 from playwright.sync_api import sync_playwright
 from rich.console import Console
@@ -34,8 +35,6 @@ from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.observation.observer import Observer
 from session_scheduler.registry.registry import Registry
-
-from bench_observe import QUEUES, objects
 
 ROUNDS = 5
 PAINT_MS = 2000

@@ -73,8 +73,12 @@ def test_a_dependency_of_a_single_feature_is_not_installed(installed: Installed,
 
 @pytest.mark.parametrize(
     ("command", "extra"),
-    [("master-queue", "master-queue"), ("webhook", "webhook"), ("device-plugin", "device-plugin"),
-     ("dashboard", "dashboard")],
+    [
+        ("master-queue", "master-queue"),
+        ("webhook", "webhook"),
+        ("device-plugin", "device-plugin"),
+        ("dashboard", "dashboard"),
+    ],
 )
 def test_a_command_that_needs_an_extra_names_it(installed: Installed, command: str, extra: str) -> None:
     done = installed.run("fluence", command)

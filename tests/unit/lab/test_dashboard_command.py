@@ -1,0 +1,114 @@
+"""The command `fluence dashboard`: its options, files and the port that kubectl forwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fluence_lab.dashboard.commands import _address, _url
+from fluence_lab.dashboard.port_forward import open_in_cluster
+from fluence_lab.dashboard.run import is_loopback, simulation
+from session_scheduler.errors import InputError
+
+KUBECTL = """#!/bin/sh
+echo "$@" >> "$CALLS"
+case "$*" in
+  *"get services"*) echo "$SERVICES" ;;
+  *port-forward*)
+    echo "Forwarding from 127.0.0.1:8090 -> 8090"
+    trap 'kill $!; echo ended >> "$CALLS"; exit 0' TERM
+    sleep 60 & wait ;;
+esac
+"""
+FOUND = {"items": [{"metadata": {"namespace": "kube-system", "name": "fluence-dashboard"}}]}
+
+
+@pytest.mark.parametrize(
+    ("bind", "address"),
+    [("127.0.0.1:8090", ("127.0.0.1", 8090)), ("[::1]:0", ("::1", 0)), ("localhost:80", ("localhost", 80))],
+)
+def test_an_address_has_a_host_and_a_port(bind: str, address: tuple[str, int]) -> None:
+    assert _address(bind) == address
+
+
+@pytest.mark.parametrize("bind", ["8090", ":8090", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:70000"])
+def test_another_address_is_refused(bind: str) -> None:
+    with pytest.raises(InputError, match=r"expected ADDRESS:PORT, such as 127\.0\.0\.1:8090"):
+        _address(bind)
+
+
+def test_urls_are_of_http() -> None:
+    assert _url("--prometheus", "https://prometheus:9090") == "https://prometheus:9090"
+    with pytest.raises(InputError, match="--prometheus file:///etc/passwd: expected an address that starts with http"):
+        _url("--prometheus", "file:///etc/passwd")
+
+
+@pytest.mark.parametrize(("host", "loopback"), [("127.0.0.1", True), ("::1", True), ("localhost", True),
+                                                ("0.0.0.0", False), ("::", False), ("example.com", False)])  # fmt: skip
+def test_only_this_machine_reaches_a_loopback_address(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
+
+
+def test_a_saved_simulation_is_recognised(tmp_path: Path) -> None:
+    result, snapshot, broken = tmp_path / "result.json", tmp_path / "snapshot.json", tmp_path / "broken.json"
+    result.write_text(json.dumps({"pods": [], "summary": {}}))
+    snapshot.write_text(json.dumps({"kind": "Snapshot", "pods": [], "summary": {}}))
+    broken.write_text("{")
+    assert simulation(str(result)) == {"pods": [], "summary": {}}
+    assert [simulation(str(path)) for path in (snapshot, broken, tmp_path / "none.json", tmp_path)] == [None] * 4
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A kubectl that records its calls."""
+    program = tmp_path / "kubectl"
+    program.write_text(KUBECTL)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
+    monkeypatch.setenv("SERVICES", json.dumps(FOUND))
+    return tmp_path / "calls"
+
+
+def test_kubectl_fluence_forwards_a_port_and_ends_kubectl(kubectl: Path) -> None:
+    code = """
+import asyncio
+from fluence_lab.dashboard.port_forward import open_in_cluster
+raise SystemExit(asyncio.run(open_in_cluster("some file", "; rm -rf /", "127.0.0.1", 8090)))
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline() == (
+            "fluence dashboard: open http://127.0.0.1:8090 and sign in with a token of the cluster "
+            "(Service kube-system/fluence-dashboard)\n"
+        )
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    listed, forwarded, ended = kubectl.read_text().splitlines()
+    before = "--kubeconfig some file --context ; rm -rf / "
+    assert listed == (
+        f"{before}get services --all-namespaces --selector app.kubernetes.io/name=fluence-dashboard --output json"
+    )
+    assert forwarded == (
+        f"{before}port-forward --namespace kube-system --address 127.0.0.1 service/fluence-dashboard 8090:http"
+    )
+    assert ended == "ended"
+
+
+def test_without_a_service_the_command_says_what_to_apply(kubectl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVICES", json.dumps({"items": []}))
+    with pytest.raises(InputError, match=r"no dashboard runs in this cluster: apply deploy/options/dashboard.yaml"):
+        asyncio.run(open_in_cluster(None, None, "127.0.0.1", 8090))
+
+
+def test_without_kubectl_the_command_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="kubectl is not on the PATH"):
+        asyncio.run(open_in_cluster(None, None, "127.0.0.1", 8090))
