@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.model.columns import ABSENT, NodeView, natural
@@ -33,7 +34,8 @@ class NodeColumns:
         self._keys: frozenset[str] = frozenset()
         self.row_of: dict[str, int] = {}
         """The row of each node in the observation."""
-        self._gpus: dict[str, tuple[Gpu, ...]] = {}
+        self._gpus: dict[str, tuple[Node, int, tuple[Gpu, ...]]] = {}
+        """By node: the object and the row for which its GPUs were computed, and these."""
         self.gpus_rebuilt = 0
         """For how many nodes the GPUs were computed since the start."""
 
@@ -47,7 +49,6 @@ class NodeColumns:
             self._rows = np.array([table.row_of[name] for name in self._names], np.int64)
             self.row_of = {name: row for row, name in enumerate(self._names)}
             self._levels = dict(self._found_levels())
-            self._gpus = {}
         view = table.all_rows().some(self._rows)
         resources = [name for name in in_order(table.resources.names)
                      if view.allocatable(name).any() or view.used(name).any()]  # fmt: skip
@@ -66,7 +67,7 @@ class NodeColumns:
             allocated=amounts([view.used(name) for name in resources]),
             pods=view.used("pods").copy(),
             states=tuple(_state(node) for node in nodes if node is not None),
-            gpus=tuple(self._all_gpus(changed, view, resources)),
+            gpus=tuple(self._all_gpus(frozenset(changed), view, resources)),
         )
 
     # ------------------------------------------------------------------ levels
@@ -95,22 +96,22 @@ class NodeColumns:
 
     # ------------------------------------------------------------------ GPUs
 
-    def _all_gpus(self, changed: Iterable[str], view: NodeView, resources: Iterable[str]) -> Iterator[Gpu]:
+    def _all_gpus(self, changed: Collection[str], view: NodeView, resources: Iterable[str]) -> Iterator[Gpu]:
         named = gpu_resources(self._scheduler, resources)
-        if not named:
-            return
         counts = {name: view.allocatable(name).tolist() for name in named}
-        for name in changed:
-            self._gpus.pop(name, None)
-        for row, name in enumerate(self._names):
-            found = self._gpus.get(name)
-            if found is None:
+        known, self._gpus = self._gpus, {}
+        for row, name in enumerate(self._names) if named else ():
+            node = view.node(row)
+            found = known.get(name)
+            if found is None or found[0] is not node or name in changed:
                 self.gpus_rebuilt += 1
                 on_node = {resource: counts[resource][row] for resource in named if counts[resource][row]}
-                node = view.node(row)
-                found = tuple(gpus_on(row, node, on_node, self._scheduler.cache.tasks_on(name)) if on_node else ())
-                self._gpus[name] = found
-            yield from found
+                tasks = self._scheduler.cache.tasks_on(name) if on_node else ()
+                found = (node, row, tuple(gpus_on(row, node, on_node, tasks)))
+            elif found[1] != row:
+                found = (node, row, tuple(replace(gpu, node=row) for gpu in found[2]))
+            self._gpus[name] = found
+            yield from found[2]
 
 
 def gpu_resources(scheduler: Scheduler, resources: Iterable[str]) -> list[str]:

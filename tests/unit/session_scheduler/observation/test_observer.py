@@ -14,6 +14,7 @@ from session_scheduler import Session, hookimpl
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.errors import InputError
 from session_scheduler.model.objects import Node, Pod, PodCondition
+from session_scheduler.observation.node_columns import NodeColumns
 from session_scheduler.observation.observer import Observer
 from session_scheduler.observation.values import Observed
 from session_scheduler.offline.reasons import NOT_REPORTED
@@ -181,6 +182,20 @@ def test_only_changed_pods_and_their_nodes_are_read_again() -> None:
     assert seen.pods.keys[-1] == "default/q"
     fresh = Observer(cluster.scheduler, "a test").observe()
     assert_equal(seen, fresh)
+
+
+def test_only_the_gpus_of_changed_nodes_are_computed_again() -> None:
+    cluster = FakeCluster().nodes(20, offers={GPU: 2}).pod("p", requests={GPU: 1}).schedule()
+    columns = NodeColumns(cluster.scheduler)
+    before = columns.update([], [])
+    columns.update(["n3"], [])
+    assert columns.gpus_rebuilt == 21
+    cluster.node("n0", offers={GPU: 1}).node("n7", offers={GPU: 4}).schedule()
+    after = columns.update([], [])
+    assert columns.gpus_rebuilt == 23
+    assert len(after.gpus) == len(before.gpus) + 3
+    fresh = NodeColumns(cluster.scheduler).update([], [])
+    assert after.gpus == fresh.gpus
 
 
 def test_a_new_pod_of_the_same_name_has_a_row_of_its_own() -> None:
