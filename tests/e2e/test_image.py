@@ -69,8 +69,17 @@ def test_our_layer_adds_one_folder_that_root_owns(image: Path) -> None:
 def test_what_no_pod_needs_is_left_out(image: Path) -> None:
     *_, ours = manifest(image)["layers"]
     packages = {path.split("/")[5] for path in files(image, ours) if path.startswith(PACKAGES) and path.count("/") > 4}
-    assert {"session_scheduler", "fluence_plugins", "fluxion_cy", "numpy", "aiohttp"} <= packages
-    assert not packages & {"kubernetes", "requests", "pip", "setuptools", "Cython", "pytest", "hypothesis", "mypy"}
+    assert {
+        "session_scheduler",
+        "fluence_plugins",
+        "fluence_lab",
+        "fluxion_cy",
+        "numpy",
+        "aiohttp",
+        "bokeh",
+    } <= packages
+    assert not packages & {"kubernetes", "requests", "pip", "setuptools", "Cython", "pytest", "hypothesis", "mypy",
+                           "PIL", "tornado", "contourpy", "narwhals", "xyzservices", "packaging"}  # fmt: skip
     assert not [path for path in files(image, ours) if "/tests/" in path or path.endswith(".cpp")]
 
 
