@@ -1,6 +1,7 @@
 """The plugin's part of the command `fluence`: the option `--resources`, the commands `graph` and `backend`."""
 
 import re
+from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -8,9 +9,10 @@ from msgspec.structs import replace
 
 from session_scheduler.errors import InputError
 from session_scheduler.sdk.command_options import Context, Kubeconfig
-from session_scheduler.sdk.commands import Host, Output, PluginOption
+from session_scheduler.sdk.commands import Host, Output, PluginOption, TableRows
 
 if TYPE_CHECKING:
+    from fluence_plugins.fluence.graph.cluster_graph import ClusterGraph
     from session_scheduler.model.objects import Node
 
 RESOURCES = PluginOption(
@@ -21,6 +23,16 @@ RESOURCES = PluginOption(
     metavar="FILE",
     file="resources.yaml",
 )
+
+
+class GraphOutput(Enum):
+    """The output formats of `graph`."""
+
+    JSON = "json"
+    YAML = "yaml"
+    DOT = "dot"
+    SVG = "svg"
+    SUMMARY = "summary"
 
 
 _OBJECT = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
@@ -107,15 +119,19 @@ def graph(
         Literal["auto", "cores", "millicores"],
         typer.Option("--cpu-accounting", help="How CPU is counted; with auto the graph has millicores."),
     ] = "auto",
-    output: Annotated[Output, typer.Option("-o", "--output", help="json or yaml.")] = Output.JSON,
+    output: Annotated[
+        GraphOutput,
+        typer.Option("-o", "--output", help="json and yaml: JGF; dot: for Graphviz; svg: an image; summary: counts."),
+    ] = GraphOutput.JSON,
 ) -> None:
-    """Print the resource graph as JGF.
+    """Print the resource graph: as JGF, as a picture, or how many vertices of each type it has.
 
     JGF is the JSON Graph Format. The graph has the nodes of the manifests, below the levels that their labels name, and
     the virtual resources.
 
     Examples:
       fluence graph cluster.yaml --resources resources.yaml
+      fluence graph cluster.yaml -o svg > graph.svg
       fluence graph cluster.yaml --topology zone=topology.kubernetes.io/zone -o yaml
     """
     from fluence_plugins.fluence.arguments import FluenceArguments
@@ -123,8 +139,6 @@ def graph(
     from fluence_plugins.fluence.graph.cluster_graph import build_graph
     from fluence_plugins.fluence.graph.topology import levels_from, levels_of
 
-    if output is Output.TABLE:
-        raise InputError("graph has no table: use -o json or -o yaml")
     host: Host = context.obj
     levels = levels_from(topology or ())
     accounting = Accounting(cpu_accounting)
@@ -138,7 +152,21 @@ def graph(
     if not hosts:
         raise InputError(f"{', '.join(files)}: no object of kind Node: pass manifests with the cluster's nodes")
     trees = FluenceArguments(resources=resources or host.option_file(RESOURCES, files)).load()
-    host.write(build_graph(hosts, trees).jgf(), output)
+    _show_graph(host, build_graph(hosts, trees), output)
+
+
+def _show_graph(host: Host, found: "ClusterGraph", output: GraphOutput) -> None:
+    from fluence_plugins.fluence.graph import pictures
+
+    if output in (GraphOutput.JSON, GraphOutput.YAML):
+        host.write(found.jgf(), Output(output.value))
+        return
+    devices = {found.vertex_path(path): device for path, device in found.virtual.items()}
+    if output is GraphOutput.SUMMARY:
+        rows = pictures.summary(found.builder, devices)
+        host.show([TableRows(pictures.SUMMARY_COLUMNS, rows, pictures.SUMMARY_NUMBERS)])
+    else:
+        typer.echo((pictures.dot if output is GraphOutput.DOT else pictures.svg)(found.builder, devices), nl=False)
 
 
 def _allocatable(node: "Node") -> dict[str, int]:
