@@ -6,13 +6,13 @@ import json
 from html.parser import HTMLParser
 
 import numpy as np
+from tests.unit.lab.observations import NOW, nodes, observed, pod
 
 from fluence_lab.history import History
 from fluence_lab.render import embedded_json, fragments, notebook, number, page, update
 from fluence_lab.view import Column, Table, View
 from fluence_lab.views.overview import overview
 from fluence_lab.views.pending import pending
-from tests.unit.lab.observations import NOW, nodes, observed, pod
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
 

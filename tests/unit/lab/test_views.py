@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.unit.lab.observations import NOW, nodes, observed, pod
 
 from fluence_lab.history import History, Stay
 from fluence_lab.panels import PanelContext
@@ -22,7 +23,6 @@ from fluence_lab.views.pending import pending
 from fluence_lab.views.plugin_timings import plugin_timings
 from fluence_lab.views.queues import queues
 from session_scheduler.observation.values import Gang, Gpu
-from tests.unit.lab.observations import NOW, nodes, observed, pod
 
 
 def table(view: View, name: str) -> Table:
@@ -186,7 +186,18 @@ def test_queues_are_indented_and_have_their_amounts_in_cores_and_bytes() -> None
     ])  # fmt: skip
     assert table(view, "queues").rows == (
         ("science", 0, 1, "cpu", None, None, "12 cores", "12 cores", None, None),
-        ("\N{NO-BREAK SPACE}\N{NO-BREAK SPACE}physics", 0, 1, "cpu", "0.5 cores", "13 cores", "8 cores", None, None, None),
+        (
+            "\N{NO-BREAK SPACE}\N{NO-BREAK SPACE}physics",
+            0,
+            1,
+            "cpu",
+            "0.5 cores",
+            "13 cores",
+            "8 cores",
+            None,
+            None,
+            None,
+        ),
         ("\N{NO-BREAK SPACE}\N{NO-BREAK SPACE}physics", 0, 1, "memory", None, "2 GiB", None, None, None, None),
     )
     assert source(view, "queue-cpu", "bars")["allocated"] == [0, 13]
@@ -196,14 +207,19 @@ def test_queues_are_indented_and_have_their_amounts_in_cores_and_bytes() -> None
 
 # ------------------------------------------------------------------ nodes
 
-LEVELS = {"zone": ["a", "a", "b", None], "rack": ["r1", "r2", "r1", "r9"]}
+LEVELS: dict[str, list[str | None]] = {"zone": ["a", "a", "b", None], "rack": ["r1", "r2", "r1", "r9"]}
 
 
 def test_the_map_has_a_row_for_each_rack_and_the_fill_of_each_node() -> None:
     known = nodes(["n1", "n2", "n3", "n4"], cpu=8, used=[0, 2, 4, 8], levels=LEVELS)
     view = nodes_view(observed(known))
     cells = source(view, "map", "cells")
-    assert dict(zip(cells["name"], cells["fill"], strict=True)) == {"n1": "0 %", "n2": "25 %", "n3": "50 %", "n4": "100 %"}
+    assert dict(zip(cells["name"], cells["fill"], strict=True)) == {
+        "n1": "0 %",
+        "n2": "25 %",
+        "n3": "50 %",
+        "n4": "100 %",
+    }
     assert source(view, "map", "labels")["label"] == ["(none) / r9", "a / r1", "a / r2", "b / r1"]
     assert table(view, "blocks").rows[0] == ("(none) / r9", 1, 0, "100 %", "50 %")
 
@@ -249,7 +265,10 @@ def test_a_gang_waits_from_its_creation_to_its_last_bind_and_runs_until_now() ->
         pod("a/p2", group="g", node=0, phase="Bound", created=NOW - 90, bound=NOW - 30),
     ]
     view = gangs(observed(nodes(["n1"]), rows, gangs=[gang("g", pending=0, placed=2)]))
-    spans = {kind: [(bar["from"], bar["to"]) for bar in [source(view, "gantt", kind)]] for kind in ("waits", "starts", "runs")}
+    spans = {
+        kind: [(bar["from"], bar["to"]) for bar in [source(view, "gantt", kind)]]
+        for kind in ("waits", "starts", "runs")
+    }
     assert spans == {
         "waits": [([1000 * (NOW - 100)], [1000 * (NOW - 30)])],
         "starts": [([1000 * (NOW - 60)], [1000 * NOW])],
@@ -266,7 +285,10 @@ def test_members_that_are_gone_end_or_were_evicted() -> None:
     view = gangs(observed(), History(stays=stays), {"gang": "a/g"})
     assert source(view, "gantt", "evicted")["name"] == ["a/p1"]
     assert source(view, "gantt", "ended")["name"] == ["a/p2"]
-    assert table(view, "members").rows == (("a/p1", "evicted", "n1", "10s", "60s"), ("a/p2", "ended", "n1", "10s", "70s"))
+    assert table(view, "members").rows == (
+        ("a/p1", "evicted", "n1", "10s", "60s"),
+        ("a/p2", "ended", "n1", "10s", "70s"),
+    )
     assert view.summary.endswith("a/g has 2 members; all are gone.")
 
 

@@ -137,7 +137,9 @@ def _tree(vertices: Iterable[Vertex], devices: Devices) -> _Box:
         if vertex.parent is not None:
             boxes[vertex.parent].children.append(box)
     for (parent, kind, size, is_down), leaves in equal.items():
-        label = _label(leaves[0], kind, is_down) if len(leaves) == 1 else f"{len(leaves)} × {kind}{size}{_state(is_down)}"
+        label = (
+            _label(leaves[0], kind, is_down) if len(leaves) == 1 else f"{len(leaves)} × {kind}{size}{_state(is_down)}"
+        )
         box = _Box(label, is_down, [])
         if parent is None:
             return box

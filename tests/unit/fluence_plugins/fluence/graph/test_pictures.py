@@ -24,7 +24,9 @@ resources:
 
 
 def graph() -> tuple[JGFBuilder, pictures.Devices]:
-    found = build_graph([HostResources("n1", 4, 1024), HostResources("n2", 4, 1024)], load_resources(RESOURCES, "r.yaml"))
+    found = build_graph(
+        [HostResources("n1", 4, 1024), HostResources("n2", 4, 1024)], load_resources(RESOURCES, "r.yaml")
+    )
     return found.builder, {found.vertex_path(path): device for path, device in found.virtual.items()}
 
 
@@ -62,7 +64,9 @@ def test_names_cannot_leave_their_label(name: str) -> None:
     assert '"' not in quoted.replace("\\\\", "").replace('\\"', "")
     assert len(text.splitlines()) == 7
     image = ElementTree.fromstring(pictures.svg(named(name), {}))
-    assert {element.tag for element in image.iter()} == {f"{SVG}{tag}" for tag in ("svg", "title", "rect", "path", "text")}
+    assert {element.tag for element in image.iter()} == {
+        f"{SVG}{tag}" for tag in ("svg", "title", "rect", "path", "text")
+    }
 
 
 def test_each_leaf_has_a_row_and_no_boxes_overlap() -> None:
