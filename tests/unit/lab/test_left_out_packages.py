@@ -25,8 +25,9 @@ from session_scheduler.observation.files import open_files
 
 observer = asyncio.run(open_files([{folder!r} + "/cluster.yaml", {folder!r} + "/workloads.yaml"]))
 context = PanelContext(observed=observer.observe())
-for page in (gangs, nodes, overview, pending, plugin_timings, queues):
-    render.fragments(page.PANEL.view(context))
+views = [page.PANEL.view(context) for page in (gangs, nodes, overview, pending, plugin_timings, queues)]
+for view in filter(None, views):
+    render.fragments(view)
 print(len(render.bokeh_script()) > 1000000)
 """
 IMPORTED = {"pillow": "PIL"}
