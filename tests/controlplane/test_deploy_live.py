@@ -20,7 +20,7 @@ from .harness import ADMIN, ControlPlane
 FLAT = ("queues.yaml", "fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml", "options/annotations.yaml",
         "options/coordination.yaml", "options/fencing.yaml", "options/master-queue.yaml", "options/monitoring.yaml",
         "options/slurm-bridge.yaml", "options/gpu-device-plugin.yaml", "options/reserved-gpus.yaml",
-        "options/numa.yaml")  # fmt: skip
+        "options/numa.yaml", "options/dashboard.yaml")  # fmt: skip
 EVERYTHING = (
     "--set-file",
     f"resourcesFile={RESOURCES}",

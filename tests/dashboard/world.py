@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -116,6 +117,7 @@ class World:
         assert found is not None
         self.host, self.port = found[1], int(found[2])
         self.address = f"http://{self.host}:{self.port}"
+        self.until("metrics", lambda: self.get("/api/plugin-timings", self.plane.token())[0] == HTTPStatus.OK)
 
     def get(self, path: str, token: str = "", **headers: str) -> tuple[int, str]:
         """Request a path of the dashboard; return status and text."""

@@ -59,6 +59,10 @@ OUTSIDE: Final[Mapping[str, str]] = {
 BUILDS: Final = frozenset({"test", "test-all", "setup", "lint", "format", "bench-live", "bench-gpus"})
 """The targets of make that no test runs: they build, or take minutes."""
 LISTED: Final[Mapping[str, str]] = {
+    "fluence dashboard --kubeconfig ~/.kube/config --config scheduler.yaml": "a cluster",
+    "fluence dashboard examples/01-quickstart": "a browser",
+    "fluence dashboard now.json": "a browser",
+    "fluence dashboard result.json": "a browser",
     "fluence graph cluster.yaml --resources resources.yaml > graph.json": "a cluster's objects",
     "fluence pool list": "a cluster",
     "fluence pool publish --subject interlink.resources --pool podman-florence --quota cpu=8 --quota memory=32Gi"
@@ -68,7 +72,7 @@ LISTED: Final[Mapping[str, str]] = {
     " --without-plugin at-most -o diff": "a cluster",
 }
 """The commands of Fluence that no test runs as shown, with their requirements."""
-SERVERS: Final = frozenset({"run", "webhook", "device-plugin", "master-queue", "pool", "backend"})
+SERVERS: Final = frozenset({"run", "dashboard", "webhook", "device-plugin", "master-queue", "pool", "backend"})
 """The commands that write to a cluster, or run until they are stopped."""
 _SHELL: Final = frozenset({"cat", "cp", "diff", "grep", "head", "ls", "mkdir", "sed", "sort", "tail"})
 """The programs that every system has; they run as shown."""

@@ -26,7 +26,7 @@ from session_scheduler.sdk.leader import connect
 from session_scheduler.sdk.signals import background, first_of, stop_on_signals
 from session_scheduler.sdk.sockets import bound
 
-__all__ = ["Options", "is_loopback", "serve"]
+__all__ = ["Options", "is_loopback", "serve", "serving", "simulation", "tls_context"]
 
 _log = structlog.get_logger(__name__)
 STOP_SECONDS: Final = 1.0
@@ -63,7 +63,7 @@ def is_loopback(host: str) -> bool:
 
 async def serve(options: Options) -> int:
     """Serve until SIGTERM or SIGINT. Returns the exit status. Raises InputError, ClusterError."""
-    context = _tls(options.certificate)
+    context = tls_context(options.certificate)
     with stop_on_signals() as stop:
         async with AsyncExitStack() as stack:
             observer, panels = await _opened(options, stack)
@@ -149,7 +149,8 @@ def simulation(file: str) -> dict[str, Any] | None:
     return value if known else None
 
 
-def _tls(files: tuple[str, str] | None) -> ssl.SSLContext | None:
+def tls_context(files: tuple[str, str] | None) -> ssl.SSLContext | None:
+    """The TLS context for a certificate and its key; None without them. Raises InputError."""
     if files is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

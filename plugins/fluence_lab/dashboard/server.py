@@ -47,8 +47,8 @@ KEEP_ALIVE_SECONDS: Final = 15.0
 WRITE_SECONDS: Final = 20.0
 """How long a client may take to read an event."""
 STREAMS_PER_SESSION: Final = 16
-PANELS_SECONDS: Final = 300.0
-"""How often the server looks which panels have something to show."""
+PANELS_SECONDS: Final = 10.0
+"""How often the server looks whether panels that had nothing to show have something now."""
 MOST_FAILURES: Final = 100
 MOST_QUERY: Final = 8
 MOST_VALUE: Final = 512
@@ -108,7 +108,8 @@ class Dashboard:
         self._streams: dict[str, int] = {}
         self._verdicts = Verdicts(observer.verdicts, now)
         self._known_namespaces: tuple[object, object, set[str]] | None = None
-        self._listed: tuple[float, list[Panel]] = (-math.inf, [])
+        self._shown: set[str] = set()
+        self._looked_at = -math.inf
         self._templates = Environment(
             loader=PackageLoader("fluence_lab.dashboard"), autoescape=True, trim_blocks=True, lstrip_blocks=True
         )
@@ -297,6 +298,7 @@ class Dashboard:
         view = feed.view
         if view is None:
             raise web.HTTPNotFound
+        self._shown.add(panel.name)
         parts = render.fragments(view)
         query = dict(feed.subject.query)
         answer = self._html(
@@ -421,16 +423,13 @@ class Dashboard:
         return f"{text} In namespaces that you may not read: {', '.join(hidden)}." if hidden else text
 
     async def _listed_panels(self) -> list[Panel]:
-        """The panels that have something to show."""
-        looked_at, panels = self._listed
-        if looked_at + PANELS_SECONDS <= self._now():
-            self._listed = (self._now(), panels or list(self._panels.values()))  # requests meanwhile do not look, too
-            panels = [each for each in self._panels.values() if await self._shows(each)]
-            self._listed = (self._now(), panels)
-        return panels
-
-    async def _shows(self, panel: Panel) -> bool:
-        return (await self._feeds.current(Subject(panel.name, None, ()))).view is not None
+        """The panels that have, or had, something to show."""
+        if self._looked_at + PANELS_SECONDS <= self._now():
+            self._looked_at = self._now()  # requests meanwhile do not look, too
+            for name in self._panels:
+                if name not in self._shown and (await self._feeds.current(Subject(name, None, ()))).view is not None:
+                    self._shown.add(name)
+        return [panel for name, panel in self._panels.items() if name in self._shown]
 
     def _first_page(self) -> str:
         return next(iter(self._panels), "login")

@@ -169,6 +169,8 @@ print(access.server, kube_access.namespace_of({str(config)!r}, None), sorted({EX
                                     "'fluence-scheduler[webhook]'"),
         ("grpc", "device-plugin", "the device plugin needs grpc, which is not installed: run pip install "
                                   "'fluence-scheduler[device-plugin]'"),
+        ("bokeh", "dashboard", "the dashboard needs bokeh, which is not installed: run pip install "
+                               "'fluence-scheduler[dashboard]'"),
         ("kubernetes", "status --kubeconfig CONFIG", "kubeconfig CONFIG needs kubernetes, which is not installed: "
                                                      "run pip install kubernetes"),
     ],

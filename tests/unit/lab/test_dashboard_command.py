@@ -22,9 +22,10 @@ echo "$@" >> "$CALLS"
 case "$*" in
   *"get services"*) echo "$SERVICES" ;;
   *port-forward*)
-    echo "Forwarding from 127.0.0.1:8090 -> 8090"
+    sleep 60 &
     trap 'kill $!; echo ended >> "$CALLS"; exit 0' TERM
-    sleep 60 & wait ;;
+    echo "Forwarding from 127.0.0.1:8090 -> 8090"
+    wait ;;
 esac
 """
 FOUND = {"items": [{"metadata": {"namespace": "kube-system", "name": "fluence-dashboard"}}]}

@@ -225,6 +225,22 @@ async def test_a_panel_without_a_view_is_not_listed(world: World) -> None:
     assert ">Empty<" not in text
 
 
+async def test_a_panel_is_listed_once_it_has_something_to_show(world: World) -> None:
+    dashboard = Dashboard(
+        world.observer,  # type: ignore[arg-type]
+        world.access,
+        [PANELS[0], Panel("late", "Late", lambda context: listing(context) if world.observer.version > 1 else None)],
+        live=True,
+        now=world.clock.now,
+        wall=world.clock.wall,
+    )
+    async with world.client("alice", dashboard) as client:
+        assert ">Late<" not in (await text_of(client, "/listing"))[1]
+        world.observer.set([pod("science/x")])
+        world.clock.advance(module.PANELS_SECONDS)
+        assert ">Late<" in (await text_of(client, "/listing"))[1]
+
+
 # ---------------------------------------------------------------------- sign in
 
 
