@@ -17,8 +17,9 @@ def shown(name: str) -> list[str]:
     """What a notebook's cells show, as plain text. It runs in its folder, with this Python."""
     notebook = nbformat.read(FOLDER / name, as_version=4)
     client = NotebookClient(notebook, timeout=SECONDS, resources={"metadata": {"path": str(FOLDER)}})
-    manager = client.create_kernel_manager()
-    assert Path(manager.kernel_spec.argv[0]).name.startswith("python")
+    kernel = client.create_kernel_manager().kernel_spec
+    assert kernel is not None
+    assert Path(kernel.argv[0]).name.startswith("python")
     client.execute()
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     views = [output["data"] for output in outputs if "text/html" in output.get("data", {})]
