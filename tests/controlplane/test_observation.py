@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from fluence_lab import connect
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.observation.live import follow
 from session_scheduler.observation.observer import Observer
@@ -159,6 +160,21 @@ async def test_a_user_without_rights_is_an_error_at_the_start(control_plane: Con
     with pytest.raises(TimeoutError):  # the API server may grant the rights yet
         await asyncio.wait_for(observer.__aenter__(), 2.0)
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+def test_a_notebook_connects_to_a_cluster_and_writes_nothing(
+    control_plane: ControlPlane, proxy: Proxy, tmp_path: Path
+) -> None:
+    plane, namespace = control_plane, control_plane.new_namespace()
+    plane.new_node(f"{namespace}-a", cpu="4")
+    create_pod(plane, namespace, "p", "1")
+    lab = connect(kubeconfig_for(plane, tmp_path, proxy.url))
+    assert lab.nodes.index.tolist() == [f"{namespace}-a"]
+    assert lab.run().decisions.loc[(namespace, "p"), "node"] == f"{namespace}-a"
+    assert of_api(plane, namespace) == {"p": None}
+    assert proxy.writes == []
+    plane.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/p", {"gracePeriodSeconds": 0})
+    plane.request("DELETE", f"/api/v1/nodes/{namespace}-a")
 
 
 def test_sigterm_ends_an_observer_at_once(control_plane: ControlPlane, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from session_scheduler.engine.explain import explain_one, head_of
 from session_scheduler.errors import InputError
+from session_scheduler.framework.hooks import PluginError
 from session_scheduler.model.columns import natural
 from session_scheduler.model.group_api import SCHEDULED
 from session_scheduler.model.groups import Group, Task
@@ -91,12 +92,12 @@ class Observer:
             return self._last
         self._stale = False
         scheduler = self._scheduler
-        queues = tuple(queue_report(scheduler)["queues"])  # first: it looks up the queue of each group
+        queues, failures = self._queues()  # first: it looks up the queue of each group
         self._pods.update()
         groups = [group for group in scheduler.cache.groups.values() if not group.single]
         keys = {group.topology_key for group in groups} - {None}
         nodes = self._nodes.update(self._pods.nodes, [key for key in keys if key])
-        problems = {**self._pods.problems(), **scheduler.cache.problems}
+        problems = {**self._pods.problems(), **scheduler.cache.problems, **failures}
         self._last = Observed(
             time=scheduler.clock.wall(),
             source=self._source,
@@ -108,6 +109,13 @@ class Observer:
             version=self._last.version + 1 if self._last is not None else 1,
         )
         return self._last
+
+    def _queues(self) -> tuple[tuple[Mapping[str, Any], ...], dict[str, str]]:
+        """The queues; if a plugin fails, the last known ones, and its error by "Plugin NAME"."""
+        try:
+            return tuple(queue_report(self._scheduler)["queues"]), {}
+        except PluginError as error:
+            return self._last.queues if self._last is not None else (), {f"Plugin {error.plugin}": str(error)}
 
     def _gangs_of(self, groups: Iterable[Group]) -> list[Gang]:
         """The gangs in natural order; only those that have changed are built again."""

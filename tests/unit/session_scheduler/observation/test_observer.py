@@ -155,6 +155,28 @@ def test_queues_are_those_of_the_command() -> None:
     assert seen.pods.queues == ("team",)
 
 
+def test_a_plugin_that_fails_is_a_problem_and_the_last_queues_are_shown() -> None:
+    class Offers:
+        name = "Offers"
+        fails = False
+
+        @hookimpl
+        def offered(self) -> dict[str, int]:
+            if self.fails:
+                raise RuntimeError("no answer")
+            return {}
+
+    plugin = Offers()
+    cluster = FakeCluster().use(plugin).node("n1").pod("p").schedule()
+    observer = Observer(cluster.scheduler, "a test")
+    first = observer.observe()
+    plugin.fails = True
+    observer.notify()
+    seen = observer.observe()
+    assert seen.queues == first.queues
+    assert "no answer" in seen.problems["Plugin Offers"]
+
+
 # ------------------------------------------------------------------ repeated observations
 
 
