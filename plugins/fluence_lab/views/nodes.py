@@ -52,7 +52,8 @@ def nodes(observed: Observed, query: Mapping[str, str] | None = None) -> View:
     detailed = len(shown) <= MOST_NODES
     cells = _node_cells(known, shown) if detailed else _block_cells(known, blocks)
     figures = [_map(known, cells, column, detailed=detailed)] if known.resources else []
-    gpus = [gpu for gpu in known.gpus if not chosen or chosen not in blocks or gpu.node in set(shown.tolist())]
+    inside = set(shown.tolist())
+    gpus = [gpu for gpu in known.gpus if gpu.node in inside]
     if gpus:
         figures.append(_gpu_figure(known, gpus))
     tables = [_block_table(known, blocks), _node_table(known, shown)]
