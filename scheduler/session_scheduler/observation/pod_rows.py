@@ -182,7 +182,7 @@ class PodRows:
 def _requests(classes: Sequence[TaskClass]) -> dict[str, NDArray[np.float64]]:
     """By resource: its amount for each of these classes; each class is read once."""
     unique = {cls: number for number, cls in enumerate(dict.fromkeys(classes))}
-    amounts = [{**cls.requests, **cls.gpu_amounts} for cls in unique]
+    amounts = [{name: amount for name, amount in cls.queue_amounts.items() if name != "pods"} for cls in unique]
     of_pod = np.fromiter(map(unique.__getitem__, classes), np.int64, len(classes))
     return {
         name: np.array([one.get(name, 0) / unit_of(name) for one in amounts], np.float64)[of_pod]
