@@ -26,7 +26,7 @@ EVERYTHING = (
     f"resourcesFile={RESOURCES}",
     "--set",
     "coordination.enabled=true,fencing.enabled=true,masterQueue.enabled=true,monitoring.enabled=true,"
-    "slurmBridge.enabled=true,reservedGpus.enabled=true,numa.enabled=true",
+    "slurmBridge.enabled=true,reservedGpus.enabled=true,numa.enabled=true,dashboard.enabled=true",
 )
 DEFINITIONS = Path(__file__).parent / "monitoring_definitions.yaml"
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/fluence-webhook"

@@ -29,7 +29,7 @@ def test_the_committed_files_equal_the_rendered_sources(tmp_path: Path) -> None:
     ]
     subprocess.run(command, check=True, timeout=120)
     rendered = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*.yaml")}
-    assert len(rendered) == 22
+    assert len(rendered) == 24
     for name, text in rendered.items():
         assert (DEPLOY / name).read_text() == text, f"deploy/{name}: run `make manifests`"
 
