@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from fluence_lab import drawing
 from fluence_lab.view import Column, Figure, Table, View
 from fluence_lab.views.plugin_timings import seconds_figure, seconds_table
@@ -151,8 +153,17 @@ def _verdicts_table(pods: Sequence[_Pod]) -> Table:
 
 
 def pod_figure(pod: _Pod) -> Figure:
-    """The heat map of one pod."""
-    return heat_map("verdicts", f"Plugins and nodes for {pod['namespace']}/{pod['name']}", [pod])
+    """The heat map of one pod. If nodes are left out, its text has the numbers of all nodes."""
+    drawn = heat_map("verdicts", f"Plugins and nodes for {pod['namespace']}/{pod['name']}", [pod])
+    left_out = pod.get("leftOut", 0)
+    if not left_out:
+        return drawn
+    counts = sorted(pod.get("refusals", {}).items(), key=lambda item: (-item[1], item[0]))
+    rejections = listed([f"{plugin} first rejects {count(number, 'node')}" for plugin, number in counts], 5)
+    text = (
+        f"{count(left_out, 'node')} {verb(left_out, 'is', 'are')} not shown. Of all nodes: {rejections or 'all fit'}."
+    )
+    return replace(drawn, text=f"{drawn.text} {text}")
 
 
 def heat_map(name: str, title: str, pods: Sequence[_Pod]) -> Figure:

@@ -169,6 +169,14 @@ def test_many_nodes_with_equal_verdicts_share_a_column() -> None:
     assert source(view, "verdicts", "rejected")["node"] == ["1,000 nodes such as n0"]
 
 
+def test_nodes_that_the_verdicts_leave_out_are_counted() -> None:
+    answer = {**VERDICTS, "leftOut": 4500, "refusals": {"Fit": 4999, "Taint": 1}}
+    view = pending(observed(nodes(["n1"]), WAITING), {"pod": "a/p1"}, lambda _: answer)
+    assert view.figures[1].text.endswith(
+        "4,500 nodes are not shown. Of all nodes: Fit first rejects 4,999 nodes and Taint first rejects 1 node."
+    )
+
+
 def test_a_table_shows_200_rows_and_counts_the_others() -> None:
     view = pending(observed(nodes(["n1"]), [pod(f"a/p{row}") for row in range(250)]))
     pods = table(view, "pods")
