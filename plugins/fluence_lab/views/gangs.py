@@ -12,7 +12,7 @@ from fluence_lab import drawing
 from fluence_lab.history import History, Stay
 from fluence_lab.panels import Panel, PanelContext
 from fluence_lab.view import Column, Figure, Table, View
-from fluence_lab.words import MOST_ROWS, count, listed, span, table, verb
+from fluence_lab.words import MOST_ROWS, count, listed, sentence, span, table, verb
 from session_scheduler.observation.values import Gang, Observed
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _chart(observed: Observed, rows: Sequence[_Row], windows: Sequence[Window]) 
     if evicted["x"]:
         text += f" {count(len(evicted['x']), 'pod')} {verb(len(evicted['x']), 'was', 'were')} evicted."
     if near:
-        text += f" {listed([window.text for window in near])}."
+        text += f" {sentence(listed([window.text for window in near]))}"
     present = {"x": [1000 * now, 1000 * now], "y": [0.9, 0.4 - max(1, len(rows))]}
     sources: dict[str, Any] = {
         **kinds,
@@ -211,7 +211,7 @@ def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:
     from bokeh.models import DataRange1d
 
     number = len(sources["labels"].data["y"])
-    made = drawing.plot(height=120 + 36 * max(1, number), x_axis_type="datetime", y_range=DataRange1d(end=0.9))
+    made = drawing.plot(height=190 + 36 * max(1, number), x_axis_type="datetime", y_range=DataRange1d(end=0.9))
     made.quad(
         left="from", right="to", top="top", bottom="bottom", fill_color=drawing.GREY, fill_alpha=0.25, line_color=None,
         hatch_pattern="cross", hatch_color=drawing.GREY, hatch_alpha=0.5, legend_label="maintenance window",

@@ -209,7 +209,7 @@ def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:
     from bokeh.models import DataRange1d
 
     number = len(sources["labels"].data["y"])
-    made = drawing.plot(height=120 + 36 * max(1, number), x_axis_type="datetime", y_range=DataRange1d(end=0.9))
+    made = drawing.plot(height=170 + 36 * max(1, number), x_axis_type="datetime", y_range=DataRange1d(end=0.9))
     made.line("x", "y", color=drawing.GREY, line_dash="dotted", legend_label="now", source=sources["now"])
     looks: dict[str, dict[str, Any]] = {
         "held": {"color": drawing.BLUE},
