@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from session_scheduler.config.settings import LeaderElection, PluginConfig, Profile, QueueConfig, SchedulerConfig
+from session_scheduler.config.settings import PluginConfig, Profile, QueueConfig, SchedulerConfig
 from session_scheduler.model.objects import KubeObject, name_of
 from session_scheduler.model.times import time_text
 from session_scheduler.observation.observer import Observer
@@ -108,8 +108,7 @@ async def read(
     `kubeconfig` names the cluster; with `live` it is that of $KUBECONFIG, ~/.kube/config or the pod's service account.
     The configuration is that of the snapshot unless given. Raises InputError, and ClusterError.
     """
-    namespace = (config.leader_election if config is not None else LeaderElection()).namespace
-    state = await read_state(files, kubeconfig, context, live=live, namespace=namespace)
+    state = await read_state(files, kubeconfig, context, live=live, config=config)
     named = ["standard input" if file == "-" else file for file in files]
     if live or kubeconfig is not None:
         named.insert(0, f"the cluster of {kubeconfig}" if kubeconfig is not None else "the current cluster")

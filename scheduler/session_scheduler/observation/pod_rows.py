@@ -17,7 +17,7 @@ from session_scheduler.model.columns import natural
 from session_scheduler.model.durations import known_end, placed_at, wrong_durations
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import Pod, PodGroup
-from session_scheduler.model.queues import IN_THOUSANDTHS
+from session_scheduler.model.queues import is_in_thousandths
 from session_scheduler.model.times import parsed_time
 from session_scheduler.observation.values import Pods
 
@@ -192,7 +192,7 @@ def _requests(classes: Sequence[TaskClass]) -> dict[str, NDArray[np.float64]]:
 
 def unit_of(resource: str) -> float:
     """What to divide the scheduler's amounts of a resource by, for people."""
-    return THOUSANDTHS if resource in IN_THOUSANDTHS else 1.0
+    return THOUSANDTHS if is_in_thousandths(resource) else 1.0
 
 
 def in_order(resources: Iterable[str]) -> list[str]:
