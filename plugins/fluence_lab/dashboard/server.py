@@ -389,6 +389,7 @@ class Dashboard:
             namespaces=namespaces,
             plugin=self._observer.plugin,
             verdicts=verdicts,
+            pods=lambda: {key: pod for key, pod in self._observer.pods().items() if may_read(namespaces, key)},
         )
 
     async def _computed(self, subject: Subject) -> tuple[View | None, Mapping[str, Any]]:
