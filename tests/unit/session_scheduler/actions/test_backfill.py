@@ -285,4 +285,4 @@ def test_an_invalid_reservation_fails_the_gang_with_the_plugins_name(answer: Any
     cluster.add(*gang("g", 2, cpu="4"), pod("other", cpu="1"))
     assert placed(cluster) == {"other"}
     assert "elsewhere" in cluster.reasons("g-0")
-    assert "expected None, or a Reservation of the trial's tasks" in cluster.reasons("g-0")
+    assert "expected None, or a Reservation with the trial's tasks" in cluster.reasons("g-0")

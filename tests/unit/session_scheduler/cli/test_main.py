@@ -98,7 +98,7 @@ def test_plugins_lists_the_built_in_ones(capsys: pytest.CaptureFixture[str]):
     [
         (["simulate"], "Missing argument 'FILE'"),
         (["nothing"], "No such command 'nothing'"),
-        (["simulate", "--what", "x"], "No such option: --what. See fluence --help."),
+        (["simulate", "--nothing", "x"], "No such option: --nothing. See fluence --help."),
         (["simulate", "--debug", "x"], "No such option: --debug. Write --debug before the command."),
         (["simulate", "-o", "xml", "x"], "Invalid value for '-o' / '--output': 'xml' is not one of 'table', 'json'"),
         (["snapshot", "-o", "yml", "x"], "-o yml: unknown format: use yaml, json or a file such as now.yaml"),
