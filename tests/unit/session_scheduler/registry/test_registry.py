@@ -116,8 +116,8 @@ def test_plugins_come_in_the_order_of_the_configuration_with_its_weights():
 
 
 def test_the_default_list_is_the_built_in_plugins_without_optional_ones_and_the_product_s_own():
-    assert [*BUILTIN][-1] == "GpuFragmentation"
-    assert Registry(BUILTIN).default_plugins() == (*[*BUILTIN][:-1], "fluence")
+    assert [*BUILTIN][-2:] == ["GpuFragmentation", "NodeResourceTopologyMatch"]
+    assert Registry(BUILTIN).default_plugins() == (*[*BUILTIN][:-2], "fluence")
 
 
 @pytest.mark.parametrize("name", list(BUILTIN))
