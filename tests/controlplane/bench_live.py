@@ -32,7 +32,7 @@ from pathlib import Path
 
 from .bench_report import COMPARED, Result, compared, goals, summary, table
 from .bench_run import Run
-from .contenders import CONTENDERS, FLUENCE, Contender, other
+from .contenders import CONTENDERS, FLUENCE, Contender, beside_dashboard, other
 from .harness import ControlPlane
 from .processes import StartError
 from .workloads import HIGH, WORKLOADS, Turn, Workload
@@ -64,6 +64,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--workload", default="all", help=f"all, or some of {', '.join(workloads)}, with commas")
     parser.add_argument("--only", default=",".join(contenders), help="some of these contenders")
     parser.add_argument("--other", type=Path, metavar="PATH", help="a checkout whose scheduler runs beside fluence")
+    parser.add_argument("--dashboard", action="store_true", help="also run fluence beside a dashboard with busy users")
     parser.add_argument("--nodes", type=int, default=1000)
     parser.add_argument("--pods", type=int, default=2000, help="some workloads have more, or only as many as fit")
     parser.add_argument("--rounds", type=int, default=1)
@@ -82,6 +83,8 @@ def main(arguments: Sequence[str]) -> int:
             competing.insert(only.index(FLUENCE) + 1, other(options.other))
         except StartError as error:
             parser.exit(2, f"--other: {error}\n")
+    if options.dashboard:
+        competing.append(beside_dashboard())
     if options.profile and shutil.which("py-spy") is None:
         parser.error("--profile: there is no py-spy: install it, for example with pip")
     folder = Path(tempfile.mkdtemp(prefix="bench-live-"))

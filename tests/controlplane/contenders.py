@@ -11,9 +11,10 @@ from typing import Any, Final
 import yaml
 
 from . import binaries
+from .busy_dashboard import SERVING
 from .harness import GATES, ControlPlane
 from .measured import Measured
-from .processes import free_ports
+from .processes import Program, free_ports
 from .scheduler_process import Settings, fluence_of, kubeconfig_for
 from .workloads import Turn, Workload
 
@@ -23,6 +24,9 @@ KUBE_SCHEDULER: Final = "kube-scheduler"
 FLUENCE: Final = "fluence"
 OTHER: Final = "other"
 """The name of another checkout's scheduler, which runs beside FLUENCE."""
+DASHBOARD: Final = "beside-dashboard"
+"""The name of FLUENCE while users hammer a dashboard of the same cluster."""
+_PATIENCE: Final = 60.0
 FILTERS: Final = "default-filters"
 RAW: Final = "raw"
 _OWN: Final = Path(sys.executable).with_name("fluence")
@@ -69,19 +73,53 @@ def _kube_scheduler(plane: ControlPlane, folder: Path, workload: Workload, _: Tu
 
 def _fluence(ours: dict[str, Any], program: Path = _OWN) -> Start:
     def start(plane: ControlPlane, folder: Path, _: Workload, __: Turn) -> Measured:
-        (port,) = free_ports(1)
-        settings = Settings(gang_bind_timeout_seconds=60, reconcile_seconds=60, more={"backoff": {}} | ours)
-        config = folder / "fluence.yaml"
-        config.write_text(yaml.safe_dump(settings.configuration(port, None)))
-        command: list[str | Path] = [program, "run", "--config", config, "--kubeconfig", kubeconfig_for(plane, folder)]
-        return Measured(FLUENCE, command, folder / "fluence.log")
+        return Measured(FLUENCE, _run_command(plane, folder, ours, program), folder / "fluence.log")
 
     return start
+
+
+def _run_command(plane: ControlPlane, folder: Path, ours: dict[str, Any], program: Path) -> list[str | Path]:
+    (port,) = free_ports(1)
+    settings = Settings(gang_bind_timeout_seconds=60, reconcile_seconds=60, more={"backoff": {}} | ours)
+    config = folder / "fluence.yaml"
+    config.write_text(yaml.safe_dump(settings.configuration(port, None)))
+    return [program, "run", "--config", config, "--kubeconfig", kubeconfig_for(plane, folder)]
 
 
 def other(checkout: Path) -> Contender:
     """Another checkout's scheduler, started like FLUENCE. Raises StartError if there is none."""
     return Contender(OTHER, "fluence", _fluence({}, fluence_of(checkout)))
+
+
+class _BesideDashboard(Measured):
+    """The scheduler; the dashboard beside it ends first."""
+
+    dashboard: Program
+
+    def stop(self, grace: float = 10.0) -> None:
+        """Stop both."""
+        self.dashboard.stop(grace)
+        super().stop(grace)
+
+
+def beside_dashboard() -> Contender:
+    """FLUENCE, started once a dashboard serves whose pages clients request as fast as they can."""
+
+    def start(plane: ControlPlane, folder: Path, _: Workload, __: Turn) -> Measured:
+        log = folder / "users.log"
+        module = "tests.controlplane.busy_dashboard"
+        dashboard = Program(DASHBOARD, [sys.executable, "-m", module, kubeconfig_for(plane, folder),
+                                        folder / "dashboard.log"], log)  # fmt: skip
+        try:
+            dashboard.wait_until(lambda: SERVING in log.read_text(), _PATIENCE)
+            process = _BesideDashboard(FLUENCE, _run_command(plane, folder, {}, _OWN), folder / "fluence.log")
+        except BaseException:
+            dashboard.stop()
+            raise
+        process.dashboard = dashboard
+        return process
+
+    return Contender(DASHBOARD, "fluence", start)
 
 
 _NO_GRAPH = {"profiles": [{"schedulerName": "fluence", "plugins": [{"name": "fluence", "enabled": False}]}]}
