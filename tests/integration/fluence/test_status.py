@@ -22,4 +22,5 @@ def test_the_status_has_the_devices_and_jobids_of_each_pod() -> None:
     assert held["p"]["jobid"] != held["plain"]["jobid"]
     assert held["plain"]["devices"] == []
     (late,) = reported["waiting"]
-    assert late["reason"] == "the pod requests 9 qpus, and 0 of 1 is free"
+    refused = "the pod requests 9 qpus, and 0 of 1 is free"
+    assert late["reason"] == f"{refused}. preemption: No preemption victims found for incoming preemptor"
