@@ -18,6 +18,8 @@ from session_scheduler.sdk.signals import stop_on_signals
 __all__ = ["open_in_cluster"]
 
 LABEL: Final = "app.kubernetes.io/name=fluence-dashboard"
+INSTALLED: Final = ("kube-system", "fluence-dashboard")
+"""The Service of deploy/options/dashboard.yaml. It is preferred: users can create Services with the label elsewhere."""
 _FORWARDING: Final = re.compile(rb"Forwarding from (\S+) ->")
 _SECONDS: Final = 30.0
 
@@ -76,12 +78,21 @@ async def _service(command: Sequence[str]) -> tuple[str, str]:
         raise InputError(f"kubectl did not list Services within {_SECONDS:g} s: check the cluster's address") from None
     if process.returncode:
         raise InputError(f"kubectl cannot list Services: {' '.join(errors.decode(errors='replace').split())}")
-    found: list[dict[str, Any]] = json.loads(output)["items"]
+    items: list[dict[str, Any]] = json.loads(output)["items"]
+    found = {(item["metadata"]["namespace"], item["metadata"]["name"]) for item in items}
     if not found:
         raise InputError(
             "no dashboard runs in this cluster: apply deploy/options/dashboard.yaml, or run `fluence dashboard`"
         )
-    return found[0]["metadata"]["namespace"], found[0]["metadata"]["name"]
+    if INSTALLED in found:
+        return INSTALLED
+    if len(found) > 1:
+        names = ", ".join(f"{namespace}/{name}" for namespace, name in sorted(found))
+        raise InputError(
+            f"several Services have the label {LABEL}: {names}: run kubectl port-forward for the one you trust: it "
+            "receives your token"
+        )
+    return found.pop()
 
 
 async def _forward(process: Process, namespace: str, name: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fluence_lab.dashboard.commands import _address, _url
-from fluence_lab.dashboard.port_forward import open_in_cluster
+from fluence_lab.dashboard.port_forward import _service, open_in_cluster
 from fluence_lab.dashboard.run import is_loopback, simulation
 from session_scheduler.errors import InputError
 
@@ -107,6 +107,26 @@ def test_without_a_service_the_command_says_what_to_apply(kubectl: Path, monkeyp
     monkeypatch.setenv("SERVICES", json.dumps({"items": []}))
     with pytest.raises(InputError, match=r"no dashboard runs in this cluster: apply deploy/options/dashboard.yaml"):
         asyncio.run(open_in_cluster(None, None, "127.0.0.1", 8090))
+
+
+def service(namespace: str, name: str = "fluence-dashboard") -> dict[str, object]:
+    return {"metadata": {"namespace": namespace, "name": name}}
+
+
+def test_a_service_with_the_label_in_another_namespace_does_not_receive_the_token(
+    kubectl: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVICES", json.dumps({"items": [service("a"), service("kube-system"), service("z")]}))
+    assert asyncio.run(_service(["kubectl"])) == ("kube-system", "fluence-dashboard")
+    monkeypatch.setenv("SERVICES", json.dumps({"items": [service("fluence", "mine")]}))
+    assert asyncio.run(_service(["kubectl"])) == ("fluence", "mine")
+    monkeypatch.setenv("SERVICES", json.dumps({"items": [service("fluence"), service("a")]}))
+    with pytest.raises(InputError) as error:
+        asyncio.run(_service(["kubectl"]))
+    assert str(error.value) == (
+        "several Services have the label app.kubernetes.io/name=fluence-dashboard: a/fluence-dashboard, "
+        "fluence/fluence-dashboard: run kubectl port-forward for the one you trust: it receives your token"
+    )
 
 
 def test_without_kubectl_the_command_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
