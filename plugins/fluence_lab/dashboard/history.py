@@ -41,6 +41,8 @@ class _Ring:
         self.samples: deque[tuple[float, Sample]] = deque(maxlen=size)
 
     def add(self, time: float, sample: Sample) -> None:
+        while self.samples and self.samples[-1][0] > time:  # the clock was set back
+            self.samples.pop()
         if not self.samples or time - self.samples[-1][0] >= self.step * 0.95:
             self.samples.append((time, sample))
 

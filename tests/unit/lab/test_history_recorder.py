@@ -55,6 +55,13 @@ def test_memory_is_bounded_and_older_samples_are_coarser(monkeypatch: pytest.Mon
     assert times.tolist() == [30, 40, 50, 55, 56, 57, 58, 59]
 
 
+def test_a_clock_that_is_set_back_does_not_stop_the_series() -> None:
+    recorder = HistoryRecorder()
+    for second in (0, 1, 3600, 3601, 2, 3):
+        recorder.record(at(NOW + second, []))
+    assert (recorder.history(None).times - NOW).tolist() == [0, 1, 2, 3]
+
+
 def test_a_pod_that_is_gone_becomes_a_stay_which_only_its_readers_see() -> None:
     recorder = HistoryRecorder()
     recorder.record(at(NOW, [pod("a/x", node=0, phase="Running", bound=NOW - 5), pod("b/y")], nodes=nodes(["n-0"])))
