@@ -13,6 +13,7 @@ import binascii
 import hmac
 import json
 import secrets
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
@@ -27,6 +28,9 @@ SESSION_SECONDS: Final = 12 * 3600.0
 MOST_SESSIONS: Final = 1024
 REVIEW_SECONDS: Final = 30.0
 """How long a review is used again."""
+READER_SECONDS: Final = 1.0
+"""How long what a user may read is used again, without looking at each namespace: each open page asks each second."""
+MOST_READERS: Final = 1024
 PATH: Final = "/dashboard"
 """The nonResourceURL that a user must be allowed to `get`, as for the ClusterRole fluence-reader."""
 _WAIT_SECONDS: Final = 10.0
@@ -96,8 +100,12 @@ class ReviewedAccess:
 
     hint = "A token of the cluster, such as from: kubectl create token NAME"
 
-    def __init__(self, reviews: AccessReviews) -> None:
+    def __init__(self, reviews: AccessReviews, now: Callable[[], float] = time.monotonic) -> None:
+        """`now`: monotonic seconds."""
         self._reviews = reviews
+        self._now = now
+        self._readers: dict[bytes, tuple[float, frozenset[str], Reader]] = {}
+        """By user: until when it is used again, of which namespaces, and the reader."""
 
     async def user(self, token: str) -> User:
         """The user of a token. Raises Denied."""
@@ -110,12 +118,24 @@ class ReviewedAccess:
 
     async def reader(self, user: User, namespaces: Iterable[str]) -> Reader:
         """What the user may read. Raises Denied."""
+        key, names = msgspec.json.encode(user, order="deterministic"), frozenset(namespaces)
+        until, of, known = self._readers.get(key, (0.0, names, None))
+        if known is not None and of == names and self._now() < until:
+            return known
+        found = await self._reader(user, names)
+        self._readers.pop(key, None)
+        self._readers[key] = self._now() + READER_SECONDS, names, found
+        if len(self._readers) > MOST_READERS:
+            del self._readers[next(iter(self._readers))]
+        return found
+
+    async def _reader(self, user: User, namespaces: frozenset[str]) -> Reader:
         if not await self._reviewed(self._may(user, nonResourceAttributes={"path": PATH, "verb": "get"})):
             text = f"user {user.username} may not get {PATH}: bind the user to a ClusterRole such as fluence-reader"
             raise Denied(403, " ".join(text.split()))
         if await self._reviewed(self._may(user, resourceAttributes={"resource": "pods", "verb": "list"})):
             return Reader(user.username, None)
-        names = sorted(set(namespaces))
+        names = sorted(namespaces)
         reviews = (
             self._may(user, resourceAttributes={"resource": "pods", "verb": "list", "namespace": name})
             for name in names

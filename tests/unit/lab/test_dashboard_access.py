@@ -10,6 +10,7 @@ import pytest
 
 from fluence_lab.dashboard.access import (
     MOST_SESSIONS,
+    READER_SECONDS,
     SESSION_SECONDS,
     Denied,
     LocalAccess,
@@ -54,7 +55,7 @@ class World:
     def __init__(self) -> None:
         self.server, self.clock = ApiServer(), StoppedClock(100.0)
         reviews = AccessReviews(self.server, clock=self.clock, seconds=30.0)  # type: ignore[arg-type]
-        self.access = ReviewedAccess(reviews)
+        self.access = ReviewedAccess(reviews, self.clock.now)
 
 
 async def test_a_user_reads_the_namespaces_in_which_it_may_list_pods() -> None:
@@ -80,6 +81,33 @@ async def test_reviews_are_used_again_for_thirty_seconds() -> None:
     world.server.allowed.remove(("list", "pods", "science"))
     world.clock.advance(2)
     assert (await world.access.reader(ALICE, {"science"})).namespaces == frozenset()
+
+
+async def test_open_pages_of_one_user_share_one_look_at_all_namespaces(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, looked = World(), []
+    may = ReviewedAccess._may
+
+    async def counted(self: ReviewedAccess, user: User, **attributes: Any) -> bool:
+        looked.append(attributes)
+        return await may(self, user, **attributes)
+
+    monkeypatch.setattr(ReviewedAccess, "_may", counted)
+    for _ in range(100):
+        assert (await world.access.reader(ALICE, {"science", "finance"})).namespaces == frozenset({"science"})
+    assert len(looked) == 4
+    world.server.allowed.add(("list", "pods", "new"))
+    assert (await world.access.reader(ALICE, {"science", "new"})).namespaces == frozenset({"science", "new"})
+    world.clock.advance(READER_SECONDS)
+    await world.access.reader(ALICE, {"science", "new"})
+    assert len(looked) == 12
+
+
+async def test_remembered_readers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluence_lab.dashboard.access.MOST_READERS", 3)
+    world = World()
+    for number in range(10):
+        await world.access.reader(User(f"user {number}"), ())
+    assert len(world.access._readers) == 3
 
 
 async def test_one_users_permission_is_not_anothers() -> None:
