@@ -12,11 +12,13 @@ from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import structlog
 
 from fluence_lab.view import View
 
 __all__ = ["Feed", "Feeds", "Full", "Subject"]
 
+_log = structlog.get_logger(__name__)
 MOST_FEEDS: Final = 256
 MOST_FOLLOWERS: Final = 256
 IDLE_SECONDS: Final = 60.0
@@ -50,6 +52,8 @@ class Feed:
         """Of the state that the view shows."""
         self.computed_at = self.used_at = float("-inf")
         self.followers = 0
+        self.failed = False
+        """Whether the last update failed."""
         self._parts: dict[tuple[str, str], tuple[int, bytes]] = {}
         self._changed = asyncio.Event()
         self._last: tuple[int, int, bytes] | None = None
@@ -118,10 +122,14 @@ class Feeds:
 
     async def current(self, subject: Subject) -> Feed:
         """The feed of a subject, up to date."""
+        feed = self._feed(subject)
+        await self._renew(feed)
+        return feed
+
+    def _feed(self, subject: Subject) -> Feed:
         feed = self._feeds.pop(subject, None) or Feed(subject)
         self._feeds[subject] = feed  # the last used is the last
         feed.used_at = self._now()
-        await self._renew(feed)
         unused = [each for each in self._feeds.values() if not each.followers and each is not feed]
         for each in unused[: max(0, len(self._feeds) - MOST_FEEDS)]:
             self._feeds.pop(each.subject, None)
@@ -132,19 +140,29 @@ class Feeds:
         """The feed of a subject, which `tick` then keeps up to date. Raises Full."""
         if sum(feed.followers for feed in self._feeds.values()) >= self._most_followers:
             raise Full
-        feed = await self.current(subject)
-        feed.followers += 1
+        feed = self._feed(subject)
+        feed.followers += 1  # before it is computed: `current` forgets feeds without followers
         try:
+            await self._renew(feed)
             yield feed
         finally:
             feed.followers -= 1
             feed.used_at = self._now()
 
     async def tick(self) -> None:
-        """Compute what clients follow if the state has changed, and forget feeds without clients."""
+        """Compute what clients follow if the state has changed, and forget feeds without clients.
+
+        An error of one feed is logged once, and does not stop the others.
+        """
         for feed in list(self._feeds.values()):
             if feed.followers:
-                await self._renew(feed)
+                try:
+                    await self._renew(feed)
+                    feed.failed = False
+                except Exception:  # noqa: BLE001  # see above
+                    if not feed.failed:
+                        _log.exception("a page cannot be computed", page=feed.subject.page)
+                    feed.failed = True
                 await asyncio.sleep(0)  # requests come between
             elif feed.used_at + IDLE_SECONDS <= self._now():
                 self._feeds.pop(feed.subject, None)

@@ -50,6 +50,8 @@ STREAMS_PER_SESSION: Final = 16
 PANELS_SECONDS: Final = 10.0
 """How often the server looks whether panels that had nothing to show have something now."""
 MOST_FAILURES: Final = 100
+MOST_SEEN: Final = 32
+"""Of how many sets of namespaces the pods are kept."""
 MOST_QUERY: Final = 8
 MOST_VALUE: Final = 512
 SECURITY_POLICY: Final = (
@@ -97,6 +99,7 @@ class Dashboard:
         self._panels = {panel.name: panel for panel in panels}
         self._live = live
         self._now = now
+        self._wall = wall
         self._sessions = Sessions(now, wall)
         self.recorder = HistoryRecorder()
         self._files = _static_files()
@@ -105,6 +108,7 @@ class Dashboard:
         self._limit = RateLimit(clock, REQUESTS_PER_SECOND)
         self._sign_ins = RateLimit(clock, SIGN_INS_PER_SECOND)
         self._failures: set[str] = set()
+        self._seen: tuple[Observed | None, dict[frozenset[str], Observed]] = (None, {})
         self._streams: dict[str, int] = {}
         self._verdicts = Verdicts(observer.verdicts, now)
         self._known_namespaces: tuple[object, object, set[str]] | None = None
@@ -113,7 +117,7 @@ class Dashboard:
         self._templates = Environment(
             loader=PackageLoader("fluence_lab.dashboard"), autoescape=True, trim_blocks=True, lstrip_blocks=True
         )
-        self.recorder.record(observer.observe())
+        self.recorder.record(self._at_present(observer.observe()))
 
     def application(self) -> web.Application:
         """The routes."""
@@ -144,7 +148,7 @@ class Dashboard:
         """Record what is observed now, and compute what clients follow. Raises what ends the observer."""
         observed = self._observer.observe()
         try:
-            self.recorder.record(observed)
+            self.recorder.record(self._at_present(observed))
             await self._feeds.tick()
         except Exception:  # noqa: BLE001  # the next update may succeed
             _log.exception("an update failed")
@@ -377,13 +381,12 @@ class Dashboard:
 
     def _context(self, subject: Subject) -> PanelContext:
         namespaces = subject.namespaces
-        observed = self._observer.observe()
 
         def verdicts(key: str) -> Mapping[str, Any] | None:
             return self._verdicts.get(key) if may_read(namespaces, key) else None
 
         return PanelContext(
-            observed=observed if namespaces is None else observed.seen_by(namespaces),
+            observed=self._at_present(self._observed(namespaces)),
             history=self.recorder.history(namespaces),
             query=dict(subject.query),
             namespaces=namespaces,
@@ -392,32 +395,49 @@ class Dashboard:
             pods=lambda: {key: pod for key, pod in self._observer.pods().items() if may_read(namespaces, key)},
         )
 
+    def _at_present(self, observed: Observed) -> Observed:
+        """With the present time, as ages grow while nothing changes."""
+        return msgspec.structs.replace(observed, time=self._wall()) if self._live else observed
+
+    def _observed(self, namespaces: frozenset[str] | None) -> Observed:
+        """What is observed, as a reader of these namespaces sees it: computed once for all pages and readers."""
+        observed = self._observer.observe()
+        if namespaces is None:
+            return observed
+        if self._seen[0] is not observed:
+            self._seen = observed, {}
+        known = self._seen[1]
+        if namespaces not in known:
+            if len(known) >= MOST_SEEN:
+                del known[next(iter(known))]
+            known[namespaces] = observed.seen_by(namespaces)
+        return known[namespaces]
+
     async def _computed(self, subject: Subject) -> tuple[View | None, Mapping[str, Any]]:
-        pod = dict(subject.query).get("pod", "")
-        if pod and may_read(subject.namespaces, pod):
-            await self._verdicts.fetch(pod)
-        context = self._context(subject)
-        view = self._view(self._panels[subject.page], context)
-        if view is None:
-            return None, {}
-        return view, {**render.update(view), "notes": str(self._notes(subject, context.observed))}
-
-    def _view(self, panel: Panel, context: PanelContext) -> View | None:
-        """A panel's view. One panel's error does not end the updates of the others: its page shows the error."""
+        panel = self._panels[subject.page]
         try:
-            return panel.view(context)
-        except Exception as error:  # noqa: BLE001  # see above
-            text = f"{type(error).__name__}: {error}"
-            if text not in self._failures and len(self._failures) < MOST_FAILURES:
-                _log.exception("a panel failed", panel=panel.name)
-                self._failures.add(text)
-            return View(panel.name, panel.title, f"This page failed: {text}: see the dashboard's log.")
+            pod = dict(subject.query).get("pod", "")
+            if pod and may_read(subject.namespaces, pod):
+                await self._verdicts.fetch(pod)
+            view = panel.view(self._context(subject))
+            update = render.update(view) if view is not None else {}
+        except Exception as error:  # noqa: BLE001  # the page shows it, and the other pages continue
+            view = self._failed(panel, error, subject.namespaces)
+            update = render.update(view)
+        return view, {**update, "notes": self._notes(subject)} if view is not None else {}
 
-    def _notes(self, subject: Subject, observed: Observed | None = None) -> str:
+    def _failed(self, panel: Panel, error: Exception, namespaces: frozenset[str] | None) -> View:
+        """The view of an error. Its text may name pods, so only readers of all namespaces see it."""
+        text = f"{type(error).__name__}: {error}"
+        if text not in self._failures and len(self._failures) < MOST_FAILURES:
+            _log.error("a panel failed", panel=panel.name, exc_info=error)
+            self._failures.add(text)
+        shown = f": {text}" if namespaces is None else ""
+        return View(panel.name, panel.title, f"This page failed{shown}: see the dashboard's log.")
+
+    def _notes(self, subject: Subject) -> str:
         """Where the numbers come from and of when, and what the reader may not see."""
-        if observed is None:
-            observed = self._observer.observe()
-            observed = observed if subject.namespaces is None else observed.seen_by(subject.namespaces)
+        observed = self._observed(subject.namespaces)
         hidden = [f"{what} {count:,}" for what, count in observed.hidden.items() if count]
         when = time.strftime(", %Y-%m-%d %H:%M:%S UTC", time.gmtime(observed.time)) if self._live else ""
         text = f"{observed.source}{when}."

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from fluence_lab.dashboard.feeds import IDLE_SECONDS, REFRESH_SECONDS, Feeds, Full, Subject
 from fluence_lab.view import View
@@ -93,6 +94,54 @@ async def test_a_page_without_clients_is_not_computed_and_then_forgotten() -> No
     state.clock.advance(IDLE_SECONDS)
     await state.feeds.tick()
     assert await state.feeds.current(ALL) is not feed
+
+
+async def test_an_error_of_one_page_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, broken = State(), Subject("broken", None, ())
+    compute = state._compute
+    fails = False
+
+    async def compute_or_fail(subject: Subject) -> tuple[View | None, Mapping[str, Any]]:
+        if fails and subject == broken:
+            raise ValueError("no numbers")
+        return await compute(subject)
+
+    monkeypatch.setattr(state.feeds, "_compute", compute_or_fail)
+    async with state.feeds.followed(broken), state.feeds.followed(ALL) as feed:
+        first, fails = feed.number, True
+        with capture_logs() as logs:
+            for text in ("two", "three"):
+                state.change(summary=text)
+                await state.feeds.tick()
+        assert json.loads(feed.since(first)) == {"summary": "three"}
+    assert [(log["event"], log["page"]) for log in logs] == [("a page cannot be computed", "broken")]
+
+
+async def test_a_followed_page_is_not_forgotten_while_it_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluence_lab.dashboard.feeds.MOST_FEEDS", 1)
+    state, others = State(), asyncio.Event()
+    compute = state._compute
+
+    async def compute_last(subject: Subject) -> tuple[View | None, Mapping[str, Any]]:
+        if subject == ALL:
+            await others.wait()
+        return await compute(subject)
+
+    monkeypatch.setattr(state.feeds, "_compute", compute_last)
+
+    async def follow() -> None:
+        async with state.feeds.followed(ALL) as feed:
+            first = feed.number
+            state.change(summary="two")
+            await state.feeds.tick()
+            assert json.loads(feed.since(first)) == {"summary": "two"}
+
+    async def look_at_others() -> None:
+        for number in range(3):
+            await state.feeds.current(Subject(f"other-{number}", None, ()))
+        others.set()
+
+    await asyncio.gather(follow(), look_at_others())
 
 
 async def test_the_number_of_clients_is_limited() -> None:

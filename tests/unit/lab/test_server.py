@@ -218,6 +218,68 @@ async def test_a_panel_that_fails_shows_its_error_and_is_logged_once(world: Worl
     assert [log["panel"] for log in logs if log["event"] == "a panel failed"] == ["broken"]
 
 
+async def test_a_panels_error_names_no_pod_to_a_reader_of_some_namespaces(world: World) -> None:
+    async with world.client("bob") as client:
+        text = (await text_of(client, "/broken"))[1]
+    assert "This page failed: see the dashboard&#39;s log." in text
+    assert "numbers" not in text
+
+
+async def test_an_error_of_the_verdicts_is_shown_and_other_pages_are_updated(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def verdicts(key: str) -> dict[str, Any]:
+        raise KeyError(key)
+
+    monkeypatch.setattr(world.dashboard._verdicts, "_explain", verdicts)
+    async with (
+        world.client("alice") as client,
+        client.get("/events/listing?pod=finance/secret&since=0") as failed,
+        client.get("/events/listing?since=1") as other,
+    ):
+        assert "This page failed: KeyError" in (await next_event(failed.content))[1]["summary"]
+        world.observer.set([pod("science/x")])
+        await world.dashboard.update()
+        assert (await next_event(other.content))[1]["summary"] == "1 pods. "
+
+
+async def test_readers_of_the_same_namespaces_share_what_they_see(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, seen_by = [], Observed.seen_by
+
+    def counted(self: Observed, namespaces: frozenset[str] | None) -> Observed:
+        found.append(namespaces)
+        return seen_by(self, namespaces)
+
+    monkeypatch.setattr(Observed, "seen_by", counted)
+    async with world.client("bob") as client:
+        for number in range(5):
+            assert "finance/" not in (await text_of(client, f"/listing?number={number}"))[1]
+    assert found == [READS["bob"]]
+    async with world.client("carol") as client:
+        assert "science/" not in (await text_of(client, "/listing"))[1]
+    world.observer.set([pod("science/y")])
+    async with world.client("bob") as client:
+        assert "science/y" in (await text_of(client, "/listing"))[1]
+    assert found == [READS["bob"], READS["carol"], READS["bob"]]
+
+
+async def test_the_sets_of_namespaces_are_bounded(world: World) -> None:
+    for number in range(3 * module.MOST_SEEN):
+        world.dashboard._observed(frozenset({f"n{number}"}))
+    assert len(world.dashboard._seen[1]) == module.MOST_SEEN
+
+
+async def test_ages_and_series_go_on_while_nothing_changes(world: World) -> None:
+    begin = world.clock.wall()
+    for _ in range(3):
+        world.clock.advance(10)
+        await world.dashboard.update()
+    assert world.dashboard.recorder.history(None).times.tolist() == [begin, begin + 10, begin + 20, begin + 30]
+    assert world.dashboard._context(module.Subject("listing", None, ())).observed.time == begin + 30
+
+
 async def test_a_panel_without_a_view_is_not_listed(world: World) -> None:
     async with world.client("alice") as client:
         text = (await text_of(client, "/listing"))[1]
