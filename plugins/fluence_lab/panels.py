@@ -63,7 +63,9 @@ class Panel(msgspec.Struct, frozen=True):
     """Returns None if there is nothing to show, such as when a plugin is not loaded: the page is then not listed."""
     fetch: Callable[[Any], Awaitable[object]] | None = None
     """Reads what the scheduler's cache lacks from the API server, with a client of `sdk.dynamic_client`. The dashboard
-    calls it every half a minute, with its own rights."""
+    calls it every half a minute, with its own permissions; it may take 20 s."""
+    plugin: str = ""
+    """The scheduler's plugin without which the dashboard does not call `fetch`; empty for none."""
     order: int = 100
     """Pages are listed by it, then by title. The lab's own have 10 to 70."""
 

@@ -21,6 +21,7 @@ from fluence_lab.dashboard.server import Dashboard
 from fluence_lab.panels import Panel, installed
 from session_scheduler.config.settings import LeaderElection, SchedulerConfig
 from session_scheduler.errors import InputError
+from session_scheduler.sdk import dynamic_client
 from session_scheduler.sdk.access_reviews import AccessReviews
 from session_scheduler.sdk.leader import connect
 from session_scheduler.sdk.signals import background, first_of, stop_on_signals
@@ -77,6 +78,9 @@ async def serve(options: Options) -> int:
             else:
                 _say(f"serving {address}: sign in with a token of the cluster")
             tasks: list[Coroutine[Any, Any, None]] = [dashboard.run()]
+            if not options.files:
+                api = await stack.enter_async_context(await dynamic_client.connect(options.kubeconfig, options.context))
+                tasks.append(dashboard.fetches.run(api))
             if options.scheduler_metrics:
                 tasks.append(prometheus.scrape(options.scheduler_metrics, dashboard.recorder))
             if options.prometheus:

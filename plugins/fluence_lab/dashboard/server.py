@@ -25,6 +25,7 @@ from markupsafe import Markup
 from fluence_lab import render
 from fluence_lab.dashboard.access import MOST_TOKEN, Access, Denied, LocalAccess, Reader, Session, Sessions
 from fluence_lab.dashboard.feeds import Feeds, Full, Subject
+from fluence_lab.dashboard.fetches import Fetches
 from fluence_lab.dashboard.history import HistoryRecorder
 from fluence_lab.dashboard.verdicts import Verdicts
 from fluence_lab.panels import Panel, PanelContext
@@ -111,6 +112,7 @@ class Dashboard:
         self._seen: tuple[Observed | None, dict[frozenset[str], Observed]] = (None, {})
         self._streams: dict[str, int] = {}
         self._verdicts = Verdicts(observer.verdicts, now)
+        self.fetches = Fetches(panels, observer.plugin)
         self._known_namespaces: tuple[object, object, set[str]] | None = None
         self._shown: set[str] = set()
         self._looked_at = -math.inf
@@ -377,7 +379,7 @@ class Dashboard:
     # ------------------------------------------------------------------ views
 
     def _version(self) -> Any:
-        return self._observer.observe().version, self._verdicts.number
+        return self._observer.observe().version, self._verdicts.number, self.fetches.number
 
     def _context(self, subject: Subject) -> PanelContext:
         namespaces = subject.namespaces
@@ -392,6 +394,7 @@ class Dashboard:
             namespaces=namespaces,
             plugin=self._observer.plugin,
             verdicts=verdicts,
+            fetched=self.fetches.get(subject.page),
             pods=lambda: {key: pod for key, pod in self._observer.pods().items() if may_read(namespaces, key)},
         )
 

@@ -31,11 +31,13 @@ def pools(context: PanelContext) -> View | None:
     """The view; None if the plugin is not loaded, or nothing was read yet."""
     if not isinstance(context.plugin(MasterQueuePlugin.name), MasterQueuePlugin):
         return None
-    return view_of(context.fetched) if isinstance(context.fetched, Mapping) else None
+    if not isinstance(context.fetched, Mapping):
+        return None
+    return view_of(context.fetched, problems=context.namespaces is None)
 
 
-def view_of(report: _Report) -> View:
-    """The view of the JSON of `fluence pool list`."""
+def view_of(report: _Report, *, problems: bool = True) -> View:
+    """The view of the JSON of `fluence pool list`. `problems`: with their texts, which may name other objects."""
     masters = report["masterQueues"]
     rows: list[tuple[Any, ...]] = [
         (master["name"], pool["flavor"], pool["pool"], pool["state"], _age(pool["ageSeconds"]), resource, amounts)
@@ -47,10 +49,10 @@ def view_of(report: _Report) -> View:
     active = sum(pool["state"] == "Active" for pool in known)
     summary = f"{count(len(masters), 'MasterQueue')} with {count(len(known), 'pool')}; "
     summary += f"{active:,} {verb(active, 'is', 'are')} active."
-    problems = [(master["name"], line) for master in masters for line in master["problems"]]
+    lines = [(master["name"], line) for master in masters for line in master["problems"]] if problems else []
     tables = [_pool_table(rows), _queue_table(masters)]
-    if problems:
-        tables.append(table("problems", "Problems", (Column("MasterQueue"), Column("Problem")), problems))
+    if lines:
+        tables.append(table("problems", "Problems", (Column("MasterQueue"), Column("Problem")), lines))
     return View("master-queue", "MasterQueue pools", summary, (_figure(rows),), tuple(tables))
 
 
@@ -101,4 +103,4 @@ def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:
     return drawing.bars(sources["bars"], "share", drawing.BLUE, "used (%)", 100)
 
 
-PANEL: Final = Panel("master-queue", "MasterQueue pools", pools, fetch=fetch, order=90)
+PANEL: Final = Panel("master-queue", "MasterQueue pools", pools, fetch=fetch, plugin=MasterQueuePlugin.name, order=90)

@@ -8,13 +8,19 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fluence_lab.dashboard import run
 from fluence_lab.dashboard.commands import _address, _url
 from fluence_lab.dashboard.port_forward import _service, open_in_cluster
-from fluence_lab.dashboard.run import is_loopback, simulation
+from fluence_lab.dashboard.results import ResultObserver
+from fluence_lab.dashboard.run import Options, is_loopback, simulation
+from fluence_lab.panels import Panel
 from session_scheduler.errors import InputError
 
 KUBECTL = """#!/bin/sh
@@ -133,3 +139,32 @@ def test_without_kubectl_the_command_says_so(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match="kubectl is not on the PATH"):
         asyncio.run(open_in_cluster(None, None, "127.0.0.1", 8090))
+
+
+async def test_the_command_fetches_for_panels_of_a_live_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop, api = asyncio.Event(), asyncio.Event()
+    asked: list[object] = []
+
+    async def fetch(client: object) -> object:
+        asked.append(client)
+        stop.set()
+        return None
+
+    async def opened(_options: Options, _stack: AsyncExitStack) -> tuple[Any, list[Panel]]:
+        return ResultObserver("a test"), [Panel("page", "Page", lambda _: None, fetch=fetch)]
+
+    @asynccontextmanager
+    async def client() -> AsyncIterator[object]:
+        yield api
+        asked.append("closed")
+
+    async def connect(kubeconfig: str | None, context: str | None) -> object:
+        asked.append((kubeconfig, context))
+        return client()
+
+    monkeypatch.setattr(run, "_opened", opened)
+    monkeypatch.setattr(run, "stop_on_signals", lambda: nullcontext(stop))
+    monkeypatch.setattr(run.dynamic_client, "connect", connect)
+    async with asyncio.timeout(10):
+        assert await run.serve(Options(kubeconfig="file", context="other", port=0)) == 0
+    assert asked == [("file", "other"), api, "closed"]

@@ -163,6 +163,15 @@ def test_pools_have_their_quota_and_how_much_of_it_is_used() -> None:
     assert fragments(view).figures
 
 
+def test_problems_of_pools_are_shown_to_readers_of_all_namespaces() -> None:
+    plugin = MasterQueuePlugin(MasterQueueArguments())
+    everything = PanelContext(observed(), plugin=lambda _: plugin, fetched=REPORT)
+    view = master_queue.PANEL.view(everything)
+    assert table(view, "problems").rows == (("mq", "flavor f: no pool"),)
+    some = PanelContext(observed(), plugin=lambda _: plugin, fetched=REPORT, namespaces=frozenset({"a"}))
+    assert "no pool" not in json.dumps(update(master_queue.PANEL.view(some)))  # type: ignore[arg-type]
+
+
 async def test_a_fetch_reads_what_pool_list_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
 

@@ -22,6 +22,7 @@ from fluence_lab.view import Column, Table, View
 from session_scheduler.base.clock import StoppedClock
 from session_scheduler.observation.values import Observed
 from session_scheduler.sdk.access_reviews import User
+from session_scheduler.sdk.signals import background
 
 from .observations import observed, pod, pods
 
@@ -301,6 +302,29 @@ async def test_a_panel_is_listed_once_it_has_something_to_show(world: World) -> 
         world.observer.set([pod("science/x")])
         world.clock.advance(module.PANELS_SECONDS)
         assert ">Late<" in (await text_of(client, "/listing"))[1]
+
+
+async def test_a_panel_shows_what_it_fetched(world: World) -> None:
+    async def fetch(api: object) -> object:
+        return f"what {api} reads"
+
+    def view(context: PanelContext) -> View | None:
+        return None if context.fetched is None else View("fetched", "Fetched", str(context.fetched))
+
+    panels = [PANELS[0], Panel("fetched", "Fetched", view, fetch=fetch)]
+    dashboard = Dashboard(
+        world.observer,  # type: ignore[arg-type]
+        world.access,
+        panels,
+        live=True,
+        now=world.clock.now,
+        wall=world.clock.wall,
+    )
+    async with world.client("alice", dashboard) as client:
+        assert (await text_of(client, "/fetched"))[0] == 404
+        async with background(dashboard.fetches.run("the client")):
+            await asyncio.sleep(0.01)
+        assert "what the client reads" in (await text_of(client, "/fetched"))[1]
 
 
 # ---------------------------------------------------------------------- sign in

@@ -1,0 +1,59 @@
+"""Calls the `fetch` of panels every half a minute, and keeps the last answers for their pages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import structlog
+
+from fluence_lab.panels import Panel
+
+__all__ = ["Fetches"]
+
+_log = structlog.get_logger(__name__)
+FETCH_SECONDS: Final = 30.0
+LIMIT_SECONDS: Final = 20.0
+"""How long one fetch may take."""
+
+
+class Fetches:
+    """The answers of panels whose plugin is loaded."""
+
+    def __init__(self, panels: Iterable[Panel], plugin: Callable[[str], object | None]) -> None:
+        """`plugin`: the loaded plugin of a name, or None."""
+        self._panels = [
+            panel for panel in panels if panel.fetch and (not panel.plugin or plugin(panel.plugin) is not None)
+        ]
+        self._failing: set[str] = set()
+        self._answers: dict[str, object] = {}
+        self.number = 0
+        """Grows with each new answer: pages that show it are out of date then."""
+
+    def get(self, panel: str) -> object:
+        """The last answer of a panel; None before the first."""
+        return self._answers.get(panel)
+
+    async def run(self, api: Any) -> None:
+        """Fetch with this client of `sdk.dynamic_client`, until it is cancelled."""
+        while True:
+            await asyncio.gather(*(self._fetch(panel, api) for panel in self._panels))
+            await asyncio.sleep(FETCH_SECONDS)
+
+    async def _fetch(self, panel: Panel, api: Any) -> None:
+        """Keep the answer. An error is logged once, until the next answer, and the last answer stays."""
+        assert panel.fetch is not None  # noqa: S101
+        try:
+            async with asyncio.timeout(LIMIT_SECONDS):
+                answer = await panel.fetch(api)
+        except Exception as error:  # noqa: BLE001  # an error of one panel must not stop the others
+            if panel.name not in self._failing:
+                why = " ".join(str(error).split()) or type(error).__name__
+                _log.warning("a panel cannot read what it shows", panel=panel.name, why=why)
+                self._failing.add(panel.name)
+            return
+        self._failing.discard(panel.name)
+        if panel.name not in self._answers or answer != self._answers[panel.name]:
+            self._answers[panel.name] = answer
+            self.number += 1
