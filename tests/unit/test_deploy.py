@@ -229,3 +229,25 @@ def test_the_policy_about_pod_status_excepts_the_marks_of_the_slurm_bridge_only(
     found = set(re.findall(r"'([^' ]+/[^' ]*)'", expressions(spec)))
     assert found == {JOBID_LABEL, FINALIZER}
     assert matched(spec) == {("/v1", "pods/status", "UPDATE", "Fail")}
+
+
+def test_the_service_for_metrics_leads_to_programs_that_have_them() -> None:
+    service = the("Service", "options/monitoring.yaml")["spec"]
+    (scraped,) = service["ports"]
+    pods = [
+        each["spec"]["template"]
+        for file in sorted(DEPLOY.rglob("*.yaml"))
+        if "chart" not in file.parts and "kustomize" not in file.parts
+        for each in manifests(str(file.relative_to(DEPLOY)))
+        if each["kind"] in ("Deployment", "DaemonSet")
+    ]
+    chosen = [pod for pod in pods if service["selector"].items() <= pod["metadata"]["labels"].items()]
+    ports = {
+        (container["name"], port["containerPort"])
+        for pod in chosen
+        for container in pod["spec"]["containers"]
+        for port in container.get("ports", ())
+        if port["name"] == scraped["targetPort"]
+    }
+    assert {number for _, number in ports} == {8080}, ports  # the dashboard has no metrics
+    assert len(ports) >= 4
