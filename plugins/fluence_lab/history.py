@@ -26,7 +26,7 @@ class Stay(msgspec.Struct, frozen=True):
     started: float
     ended: float
     evicted: bool = False
-    """Whether it ended because the scheduler evicted it."""
+    """Whether something evicted it: it had the condition DisruptionTarget."""
 
 
 class History(msgspec.Struct, frozen=True):

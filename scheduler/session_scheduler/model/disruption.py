@@ -14,7 +14,7 @@ MOVED: Final = "ConsolidationByScheduler"
 """The reason for a pod that consolidation moves to another node."""
 
 
-def is_disrupted(pod: Pod, reason: str) -> bool:
-    """Whether the pod has the condition with this reason."""
+def is_disrupted(pod: Pod, reason: str | None = None) -> bool:
+    """Whether the pod has the condition, with this reason if it is given."""
     found = (one for one in pod.status.conditions if one.type == DISRUPTION_TARGET and one.status == "True")
-    return any(one.reason == reason for one in found)
+    return any(reason is None or one.reason == reason for one in found)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from session_scheduler.engine.scheduler import Scheduler
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import natural
+from session_scheduler.model.disruption import is_disrupted
 from session_scheduler.model.durations import known_end, placed_at, wrong_durations
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import Pod, PodGroup
@@ -28,8 +29,8 @@ class _Row:
     """What a pod's row was made from, and its values."""
 
     __slots__ = (
-        "bound", "cls", "created", "group", "group_name", "key", "node", "order", "phase", "pod", "pod_group",
-        "priority", "problems", "queue", "reason", "served", "started", "state", "task", "until",
+        "bound", "cls", "created", "evicted", "group", "group_name", "key", "node", "order", "phase", "pod",
+        "pod_group", "priority", "problems", "queue", "reason", "served", "started", "state", "task", "until",
     )  # fmt: skip
 
     def __init__(self, task: Task, order: tuple[tuple[str, int], ...], served: bool) -> None:
@@ -48,6 +49,7 @@ class _Row:
         self.priority = 0
         self.reason: str | None = None
         self.state = ""
+        self.evicted = False
         self.group_name: str | None = None
         self.created = self.bound = self.started = self.until = nan
         self.problems: Mapping[str, str] = {}
@@ -131,6 +133,7 @@ class PodRows:
         row.group_name = None if task.group.single else task.group.name
         row.reason = self._reason_of(task) if task.node is None else None
         row.state = _state(task)
+        row.evicted = is_disrupted(pod)
         row.created = _seconds(pod.metadata.creation_timestamp)
         row.bound = _seconds(placed_at(pod)) if task.node is not None else nan
         row.started = _seconds(pod.status.start_time)
@@ -176,6 +179,7 @@ class PodRows:
             bound=numbers("bound"),
             started=numbers("started"),
             until=numbers("until"),
+            evicted=frozenset(row.key for row in shown if row.evicted),
         )
 
 

@@ -79,12 +79,15 @@ class Pods(msgspec.Struct, frozen=True):
     started: Times
     until: Times
     """When it ends, as far as its duration is known."""
+    evicted: frozenset[str] = frozenset()
+    """The pods (NAMESPACE/NAME) that are being evicted: with the condition DisruptionTarget."""
 
     def some(self, rows: NDArray[np.int64]) -> Pods:
         """These rows only, in this order."""
         chosen = rows.tolist()
+        keys = tuple(map(self.keys.__getitem__, chosen))
         return Pods(
-            keys=tuple(map(self.keys.__getitem__, chosen)),
+            keys=keys,
             groups=tuple(map(self.groups.__getitem__, chosen)),
             queues=tuple(map(self.queues.__getitem__, chosen)),
             priorities=self.priorities[rows],
@@ -96,6 +99,7 @@ class Pods(msgspec.Struct, frozen=True):
             bound=self.bound[rows],
             started=self.started[rows],
             until=self.until[rows],
+            evicted=self.evicted.intersection(keys),
         )
 
 
@@ -135,7 +139,8 @@ class Observed(msgspec.Struct, frozen=True):
         """As a user sees it who may read only these namespaces (None: all).
 
         Pods and gangs of others are removed and counted in `hidden`. Amounts of nodes and queues stay: they are sums.
-        Holders of GPUs and problems that name a pod of another namespace are replaced by "(hidden)" or removed.
+        Holders of GPUs and problems that name a pod of another namespace are replaced by "(hidden)" or removed, and the
+        texts of plugins' errors are replaced.
         """
         if namespaces is None:
             return self
@@ -156,7 +161,11 @@ class Observed(msgspec.Struct, frozen=True):
             nodes=nodes,
             pods=shown,
             gangs=gangs,
-            problems={name: text for name, text in self.problems.items() if _namespace_in(name) in {"", *namespaces}},
+            problems={
+                name: _seen_text(name, text)
+                for name, text in self.problems.items()
+                if _namespace_in(name) in {"", *namespaces}
+            },
             hidden={name: count + self.hidden.get(name, 0) for name, count in counts.items()},
         )
 
@@ -165,6 +174,11 @@ def _namespace_in(problem: str) -> str:
     """The namespace in "Pod NS/NAME"; empty for "Node n1"."""
     namespace, found, _ = problem.partition(" ")[2].partition("/")
     return namespace if found else ""
+
+
+def _seen_text(problem: str, text: str) -> str:
+    """The text, but not that of a plugin's error, which may name any pod."""
+    return "the plugin failed" if problem.startswith("Plugin ") else text
 
 
 def _seen_gpu(gpu: Gpu, namespaces: frozenset[str]) -> Gpu:

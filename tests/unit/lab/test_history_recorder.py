@@ -74,6 +74,16 @@ def test_a_pod_that_is_gone_becomes_a_stay_which_only_its_readers_see() -> None:
     assert recorder.history(frozenset()).stays == ()
 
 
+def test_an_evicted_pod_is_one_that_was_being_evicted_when_it_was_last_seen() -> None:
+    recorder = HistoryRecorder()
+    known = at(NOW, [pod("a/x", node=0, phase="Terminating"), pod("a/deleted", node=0, phase="Terminating")])
+    recorder.record(
+        msgspec.structs.replace(known, pods=msgspec.structs.replace(known.pods, evicted=frozenset({"a/x"})))
+    )
+    recorder.record(at(NOW + 1, []))
+    assert {stay.key: stay.evicted for stay in recorder.history(None).stays} == {"a/x": True, "a/deleted": False}
+
+
 def test_stays_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_STAYS", 3)
     recorder = HistoryRecorder()

@@ -87,6 +87,19 @@ def test_a_deleted_pod_terminates() -> None:
     assert observe(cluster).pods.phases == ("Terminating",)
 
 
+def test_pods_that_are_being_evicted_have_the_condition() -> None:
+    cluster = FakeCluster().node("n1").pod("a").pod("b").pod("c").schedule()
+    for name, status in (("a", "True"), ("b", "False")):
+        found = cluster.find(Pod, name)
+        conditions = (*found.status.conditions, PodCondition(type="DisruptionTarget", status=status, reason="any"))
+        cluster.add(replace(found, status=replace(found.status, conditions=conditions)))
+    cluster.schedule()
+    seen = observe(cluster)
+    assert seen.pods.evicted == {"default/a"}
+    assert seen.seen_by(frozenset({"default"})).pods.evicted == {"default/a"}
+    assert seen.seen_by(frozenset({"other"})).pods.evicted == frozenset()
+
+
 # ------------------------------------------------------------------ nodes and GPUs
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from session_scheduler.observation.observer import Observer
 from session_scheduler.observation.values import HIDDEN, Observed
 from session_scheduler.testing import FakeCluster
@@ -50,6 +52,12 @@ def test_problems_of_objects_in_other_namespaces_are_removed() -> None:
     whole = observed()
     assert list(whole.problems) == ["Pod one/own", "Pod two/other"]
     assert list(whole.seen_by(frozenset({"one"})).problems) == ["Pod one/own"]
+
+
+def test_the_text_of_a_plugins_error_is_for_readers_of_everything() -> None:
+    whole = replace(observed(), problems={"Plugin P": "KeyError: 'two/b'", "Node n": "bad"})
+    assert whole.seen_by(None).problems["Plugin P"] == "KeyError: 'two/b'"
+    assert whole.seen_by(frozenset({"one"})).problems == {"Plugin P": "the plugin failed", "Node n": "bad"}
 
 
 def test_what_is_hidden_twice_is_counted_once() -> None:
