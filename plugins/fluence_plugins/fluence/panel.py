@@ -17,6 +17,7 @@ from fluence_plugins.fluence.plugin import FluencePlugin
 from fluence_plugins.resources import names
 from fluence_plugins.resources.maintenance_windows import Window
 from session_scheduler.model.columns import natural
+from session_scheduler.model.times import parsed_time
 
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, Model
@@ -60,7 +61,7 @@ def resource_graph(context: PanelContext) -> View | None:
         "resource-graph",
         "Resource graph",
         _summary(plugin, devices),
-        (_figure(context.observed.time, devices),),
+        (_figure(context.observed.time, devices, reservations),),
         (_device_table(devices), _reservation_table(reservations), _window_table(plugin.windows)),
     )
 
@@ -161,15 +162,19 @@ def _reservation_table(reservations: Sequence[tuple[str, str, str]]) -> Table:
 # ------------------------------------------------------------------ figure
 
 
-def _figure(now: float, devices: Sequence[_Device]) -> Figure:
-    """The devices that are held, drained or in a window, from the first holding to a day ahead at most."""
+def _figure(now: float, devices: Sequence[_Device], reservations: Sequence[tuple[str, str, str]]) -> Figure:
+    """The devices that are held, drained or in a window, and the gangs with reserved nodes.
+
+    From the first holding to a day ahead at most. The end of a reservation is unknown.
+    """
     busy = [device for device in devices if device.holdings or device.windows or device.node.down]
     shown = (busy or list(devices))[:_MOST_DRAWN]
     known = [holding.since for device in shown for holding in device.holdings if not math.isnan(holding.since)]
     first = min([now - 600, *known])
-    last = now + min(_DAY, max(600.0, now - first))
+    starts = {gang: time.timestamp() for gang, start, _ in reservations if (time := parsed_time(start)) is not None}
+    last = now + min(_DAY, max(600.0, now - first, *(start - now + 600.0 for start in starts.values())))
     bars: dict[str, dict[str, list[Any]]] = {
-        kind: {"y": [], "from": [], "to": [], "name": []} for kind in ("held", "windows", "drained")
+        kind: {"y": [], "from": [], "to": [], "name": []} for kind in ("held", "windows", "drained", "reserved")
     }
 
     def add(kind: str, place: int, start: float, end: float, name: str) -> None:
@@ -186,18 +191,20 @@ def _figure(now: float, devices: Sequence[_Device]) -> Figure:
             add("windows", place, window.start, window.end, str(window))
         if device.node.down:
             add("drained", place, now, math.inf, "drained")
-    labels = {
-        "x": [1000 * first] * len(shown),
-        "y": [-place for place in range(len(shown))],
-        "label": [_label(device) for device in shown],
-    }
-    present = {"x": [1000 * now] * 2, "y": [0.9, 0.4 - max(1, len(shown))]}
+    for place, (gang, _, nodes) in enumerate(reservations, len(shown)):
+        if gang in starts:
+            add("reserved", place, starts[gang], math.inf, f"{gang}: {nodes}")
+    rows = [*map(_label, shown), *(f"{gang}, reserved" for gang, _, _ in reservations)]
+    labels = {"x": [1000 * first] * len(rows), "y": [-place for place in range(len(rows))], "label": rows}
+    present = {"x": [1000 * now] * 2, "y": [0.9, 0.4 - max(1, len(rows))]}
     held, drained = sum(bool(device.holdings) for device in devices), sum(device.node.down for device in devices)
     text = f"{held:,} of {len(devices):,} resources are held, {drained:,} are drained."
     if len(busy) > len(shown):
         text += f" The figure shows the first {len(shown)} of {len(busy):,} that are held, drained or in a window."
+    if reservations:
+        text += f" Nodes are reserved for {listed([f'{gang} from {start}' for gang, start, _ in reservations])}."
     sources: dict[str, Any] = {**bars, "labels": labels, "now": present}
-    return Figure("timeline", "Holdings, drains and maintenance windows", text, sources, _draw)
+    return Figure("timeline", "Holdings, reservations, drains and maintenance windows", text, sources, _draw)
 
 
 def _label(device: _Device) -> str:
@@ -215,6 +222,7 @@ def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:
         "held": {"color": drawing.BLUE},
         "windows": {"color": drawing.GREY, "hatch_pattern": "cross", "hatch_color": "black"},
         "drained": {"color": drawing.VERMILION, "hatch_pattern": "right_diagonal_line", "hatch_color": "black"},
+        "reserved": {"color": drawing.YELLOW, "hatch_pattern": "dot", "hatch_color": "black"},
     }
     bars = [
         made.hbar(y="y", left="from", right="to", height=0.35, legend_label=kind, source=sources[kind], **look)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,28 @@ async def test_reservations_of_waiting_gangs_are_those_of_the_verdicts(observer:
     [name] = [f"{gang.namespace}/{gang.name}" for gang in known.observed.gangs if gang.pending]
     view = resource_graph.PANEL.view(with_verdicts)
     assert table(view, "reservations").rows == ((name, "2026-11-23T10:00:00Z", "n2, n10"),)
+
+
+async def test_reservations_of_waiting_gangs_are_on_the_time_axis(observer: Observer) -> None:
+    known = context(observer)
+    start = datetime.fromtimestamp(int(known.observed.time) + 7200, UTC)
+    text = f"{start:%Y-%m-%dT%H:%M:%SZ}"
+    gang = {"reservation": {"start": text, "nodes": {"p1": "n10", "p2": "n2"}}}
+    with_verdicts = PanelContext(
+        known.observed, plugin=known.plugin, pods=known.pods, verdicts=lambda _: {"gang": gang}
+    )
+    [name] = [f"{gang.namespace}/{gang.name}" for gang in known.observed.gangs if gang.pending]
+    view = resource_graph.PANEL.view(with_verdicts)
+    assert view is not None
+    timeline = view.figures[0]
+    bar = {key: column[0] for key, column in timeline.sources["reserved"].items()}
+    assert bar["name"] == f"{name}: n2, n10"
+    assert bar["from"] == 1000 * start.timestamp()
+    assert bar["to"] == pytest.approx(bar["from"] + 600_000, abs=1000)
+    labels = timeline.sources["labels"]
+    assert dict(zip(labels["y"], labels["label"], strict=True))[bar["y"]] == f"{name}, reserved"
+    assert timeline.text.endswith(f"Nodes are reserved for {name} from {text}.")
+    assert fragments(view).figures
 
 
 # ------------------------------------------------------------------ Slurm jobs
