@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from session_scheduler.errors import InputError
-from session_scheduler.sdk.signals import stop_on_signals
+from session_scheduler.sdk.signals import first_of, stop_on_signals
 
 __all__ = ["open_in_cluster"]
 
@@ -44,10 +44,7 @@ async def open_in_cluster(kubeconfig: str | None, context: str | None, host: str
             *command, "port-forward", "--namespace", namespace, "--address", host, f"service/{name}", local, stdout=PIPE
         )
         try:
-            waits = {asyncio.ensure_future(each) for each in (_forward(process, namespace, name), stop.wait())}
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for each in waits:
-                each.cancel()
+            await first_of(_forward(process, namespace, name), stop.wait())
             return 0 if stop.is_set() else (process.returncode or 1)
         finally:
             with suppress(ProcessLookupError):
