@@ -26,6 +26,8 @@ __all__ = ["Access", "Denied", "LocalAccess", "Reader", "ReviewedAccess", "Sessi
 
 SESSION_SECONDS: Final = 12 * 3600.0
 MOST_SESSIONS: Final = 1024
+MOST_OF_USER: Final = 32
+"""How many sessions a user may have: the next one ends the oldest."""
 REVIEW_SECONDS: Final = 30.0
 """How long a review is used again."""
 READER_SECONDS: Final = 1.0
@@ -179,6 +181,9 @@ class Sessions:
         secret = secrets.token_urlsafe(32)
         left = expiry(token) - self._wall()
         until = self._now() + min(SESSION_SECONDS, max(0.0, left))
+        own = [secret for secret, session in self._sessions.items() if session.user.username == user.username]
+        if len(own) >= MOST_OF_USER:
+            self.end(own[0])
         while len(self._sessions) >= MOST_SESSIONS:
             del self._sessions[next(iter(self._sessions))]
         self._sessions[secret] = Session(user, until, secrets.token_hex(8))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fluence_lab.dashboard.access import (
+    MOST_OF_USER,
     MOST_SESSIONS,
     READER_SECONDS,
     SESSION_SECONDS,
@@ -192,11 +193,23 @@ def test_a_session_ends_with_its_token() -> None:
 def test_sessions_are_bounded_and_keep_no_token() -> None:
     sessions, _ = new_sessions()
     first = sessions.begin(ALICE, "the-token")
-    for _ in range(MOST_SESSIONS):
-        last = sessions.begin(ALICE, "the-token")
+    for number in range(MOST_SESSIONS):
+        last = sessions.begin(User(f"user {number}"), "the-token")
     assert sessions.get(first) is None
     assert sessions.get(last) is not None
     assert "the-token" not in repr(sessions._sessions)
+
+
+def test_the_sessions_of_one_user_do_not_end_those_of_others() -> None:
+    sessions, _ = new_sessions()
+    other = sessions.begin(User("bob"), "")
+    first = sessions.begin(ALICE, "")
+    for _ in range(MOST_SESSIONS):
+        last = sessions.begin(ALICE, "")
+    assert sessions.get(first) is None
+    assert sessions.get(last) is not None
+    assert sessions.get(other) is not None
+    assert len(sessions._sessions) == MOST_OF_USER + 1
 
 
 @pytest.mark.parametrize("token", ["secret", "a.b.c", "a.bm90IGpzb24.c", f"a.{base64.b64encode(b'[]').decode()}.c"])
