@@ -7,8 +7,9 @@ reads slowly receives only the newest state of the parts that changed meanwhile,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -43,8 +44,10 @@ class Subject(NamedTuple):
 class Feed:
     """One subject's view and its parts."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, numbers: Iterator[int]) -> None:
+        """`numbers` of changes are those of all feeds, so that a client's number of a forgotten feed is an old one."""
         self.subject = subject
+        self._numbers = numbers
         self.number = 0
         """Of the last change; 0: not computed yet."""
         self.view: View | None = None
@@ -68,9 +71,9 @@ class Feed:
             for name, each in (value.items() if _PATH.get(kind) == 2 else (("", value),))
         }
         changed = {key: value for key, value in new.items() if self._parts.get(key, (0, b""))[1] != value}
-        if not changed:
+        if not changed and new.keys() == self._parts.keys():
             return
-        self.number += 1
+        self.number = next(self._numbers)
         self._parts = {key: (self.number, value) if key in changed else self._parts[key] for key, value in new.items()}
         self._changed.set()
         self._changed = asyncio.Event()
@@ -119,6 +122,7 @@ class Feeds:
         self._now = now
         self._most_followers = most_followers
         self._feeds: dict[Subject, Feed] = {}
+        self._numbers = count(1)
 
     async def current(self, subject: Subject) -> Feed:
         """The feed of a subject, up to date."""
@@ -127,7 +131,7 @@ class Feeds:
         return feed
 
     def _feed(self, subject: Subject) -> Feed:
-        feed = self._feeds.pop(subject, None) or Feed(subject)
+        feed = self._feeds.pop(subject, None) or Feed(subject, self._numbers)
         self._feeds[subject] = feed  # the last used is the last
         feed.used_at = self._now()
         unused = [each for each in self._feeds.values() if not each.followers and each is not feed]

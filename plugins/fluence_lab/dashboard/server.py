@@ -70,7 +70,6 @@ HEADERS: Final = {
     "Cache-Control": "no-store",
     "Server": "fluence",
 }
-EVENTS: Final = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
 STATIC: Final = Path(__file__).parent / "static"
 TYPES: Final = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 PROBES: Final = ("/healthz", "/livez", "/readyz")
@@ -267,7 +266,10 @@ class Dashboard:
     @staticmethod
     def _cookie(request: web.Request) -> str:
         """The cookie's name. Browsers share cookies between the ports of a host, so it has the port."""
-        port = urlsplit(f"//{request.host}").port
+        try:
+            port = urlsplit(f"//{request.host}").port
+        except ValueError:
+            raise Denied(400, "the header Host is wrong") from None
         return f"fluence-dashboard-{port or 'default'}"
 
     async def _static(self, request: web.Request) -> web.StreamResponse:
@@ -301,7 +303,7 @@ class Dashboard:
         if request.query.get("format") == "json":
             return await self._json(request)
         feed = await self._feeds.current(self._subject(request, panel, reader))
-        view = feed.view
+        view, number = feed.view, feed.number
         if view is None:
             raise web.HTTPNotFound
         self._shown.add(panel.name)
@@ -310,7 +312,7 @@ class Dashboard:
         answer = self._html(
             "page.html", 200, title=view.title, panel=panel, panels=await self._listed_panels(), view=view, parts=parts,
             items=render.embedded_json({name: each["item"] for name, each in parts.figures.items()}),
-            element_id=render.element_id, query=query, reader=reader, number=feed.number, live=self._live,
+            element_id=render.element_id, query=query, reader=reader, number=number, live=self._live,
             notes=self._notes(feed.subject), style=Markup(render.FIGURE_STYLE),  # noqa: S704  # a constant
             signed_in=True, search=query.get("pod", ""),
         )  # fmt: skip
@@ -334,7 +336,7 @@ class Dashboard:
         if self._streams.get(name, 0) >= STREAMS_PER_SESSION:
             raise Denied(429, f"more than {STREAMS_PER_SESSION} pages are open: close some")
         since = request.headers.get("Last-Event-ID", request.query.get("since", ""))
-        number = int(since) if since.isdigit() and len(since) < 16 else 0
+        number = int(since) if since.isdecimal() and len(since) < 16 else 0
         self._streams[name] = self._streams.get(name, 0) + 1
         try:
             return await self._stream(request, panel, reader, number)
@@ -427,7 +429,10 @@ class Dashboard:
         except Exception as error:  # noqa: BLE001  # the page shows it, and the other pages continue
             view = self._failed(panel, error, subject.namespaces)
             update = render.update(view)
-        return view, {**update, "notes": self._notes(subject)} if view is not None else {}
+        if view is None:
+            return None, {}
+        parts = [f"{kind} {name}" for kind in ("tables", "figures") for name in update[kind]]
+        return view, {**update, "parts": parts, "notes": self._notes(subject)}
 
     def _failed(self, panel: Panel, error: Exception, namespaces: frozenset[str] | None) -> View:
         """The view of an error. Its text may name pods, so only readers of all namespaces see it."""

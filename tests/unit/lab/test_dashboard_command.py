@@ -22,6 +22,7 @@ from fluence_lab.dashboard.results import ResultObserver
 from fluence_lab.dashboard.run import Options, is_loopback, simulation
 from fluence_lab.panels import Panel
 from session_scheduler.errors import InputError
+from session_scheduler.sdk import dynamic_client
 
 KUBECTL = """#!/bin/sh
 echo "$@" >> "$CALLS"
@@ -164,7 +165,7 @@ async def test_the_command_fetches_for_panels_of_a_live_cluster(monkeypatch: pyt
 
     monkeypatch.setattr(run, "_opened", opened)
     monkeypatch.setattr(run, "stop_on_signals", lambda: nullcontext(stop))
-    monkeypatch.setattr(run.dynamic_client, "connect", connect)
+    monkeypatch.setattr(dynamic_client, "connect", connect)
     async with asyncio.timeout(10):
         assert await run.serve(Options(kubeconfig="file", context="other", port=0)) == 0
     assert asked == [("file", "other"), api, "closed"]

@@ -160,6 +160,33 @@ async def test_a_client_of_an_earlier_process_gets_everything() -> None:
     assert json.loads(feed.since(999)) == json.loads(feed.since(0))
 
 
+async def test_a_client_of_a_forgotten_page_gets_everything() -> None:
+    state = State()
+    async with state.feeds.followed(ALL) as feed:
+        for text in ("two", "three"):
+            state.change(summary=text)
+            await state.feeds.tick()
+        number = feed.number
+    state.clock.advance(IDLE_SECONDS)
+    await state.feeds.tick()
+    async with state.feeds.followed(ALL) as again:
+        assert again is not feed
+        for text in ("four", "five", "six"):
+            state.change(summary=text)
+            await state.feeds.tick()
+        assert json.loads(again.since(number)) == json.loads(again.since(0))
+
+
+async def test_a_part_that_is_gone_is_not_sent() -> None:
+    state = State()
+    async with state.feeds.followed(ALL) as feed:
+        first = feed.number
+        state.change(tables={"a": "A"})
+        await state.feeds.tick()
+        assert feed.number > first
+        assert json.loads(feed.since(0)) == {"summary": "one", "tables": {"a": "A"}}
+
+
 async def test_the_number_of_feeds_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fluence_lab.dashboard.feeds.MOST_FEEDS", 3)
     state = State()

@@ -16,6 +16,7 @@ from structlog.testing import capture_logs
 
 from fluence_lab.dashboard import server as module
 from fluence_lab.dashboard.access import Denied, LocalAccess, Reader
+from fluence_lab.dashboard.feeds import Subject
 from fluence_lab.dashboard.server import Dashboard
 from fluence_lab.panels import Panel, PanelContext
 from fluence_lab.view import Column, Table, View
@@ -236,7 +237,7 @@ async def test_an_error_of_the_verdicts_is_shown_and_other_pages_are_updated(
     async with (
         world.client("alice") as client,
         client.get("/events/listing?pod=finance/secret&since=0") as failed,
-        client.get("/events/listing?since=1") as other,
+        client.get("/events/listing?since=2") as other,
     ):
         assert "This page failed: KeyError" in (await next_event(failed.content))[1]["summary"]
         world.observer.set([pod("science/x")])
@@ -278,7 +279,7 @@ async def test_ages_and_series_go_on_while_nothing_changes(world: World) -> None
         world.clock.advance(10)
         await world.dashboard.update()
     assert world.dashboard.recorder.history(None).times.tolist() == [begin, begin + 10, begin + 20, begin + 30]
-    assert world.dashboard._context(module.Subject("listing", None, ())).observed.time == begin + 30
+    assert world.dashboard._context(Subject("listing", None, ())).observed.time == begin + 30
 
 
 async def test_a_panel_without_a_view_is_not_listed(world: World) -> None:
@@ -425,6 +426,47 @@ async def test_events_carry_what_changed(world: World) -> None:
         assert change["summary"] == "2 pods. "
         assert "science/y" in change["tables"]["pods"]
         assert "finance" not in change["tables"]["pods"]
+
+
+async def test_events_name_the_parts_when_one_comes_or_goes(world: World) -> None:
+    def view(context: PanelContext) -> View:
+        tables = [Table(name, name, (), ()) for name in ("always", "sometimes")]
+        return View("parts", "Parts", "", tables=tuple(tables[: world.observer.version]))
+
+    panel = Panel("parts", "Parts", view)
+    dashboard = Dashboard(
+        world.observer,  # type: ignore[arg-type]
+        world.access,
+        [panel],
+        live=True,
+        now=world.clock.now,
+        wall=world.clock.wall,
+    )
+    async with world.client("alice", dashboard) as client, client.get("/events/parts?since=0") as response:
+        assert (await next_event(response.content))[1]["parts"] == ["tables always"]
+        world.observer.set([])
+        await dashboard.update()
+        assert (await next_event(response.content))[1]["parts"] == ["tables always", "tables sometimes"]
+
+
+async def test_a_wrong_host_or_number_is_no_error_of_the_server(world: World) -> None:
+    async with world.client() as client, client.get("/listing", headers={"Host": "here:port"}) as response:
+        assert response.status == 400
+    async with world.client("alice") as client, client.get("/events/listing?since=²") as response:
+        assert response.status == 200
+
+
+async def test_a_page_has_the_number_of_what_it_shows(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def listed() -> list[Panel]:
+        world.observer.set([pod("science/x")])
+        await world.dashboard._feeds.current(Subject("listing", None, ()))
+        return PANELS
+
+    monkeypatch.setattr(world.dashboard, "_listed_panels", listed)
+    async with world.client("alice") as client:
+        text = (await text_of(client, "/listing"))[1]
+    assert "3 pods." in text
+    assert 'data-number="1"' in text
 
 
 async def test_events_of_a_user_have_no_other_namespace(world: World) -> None:

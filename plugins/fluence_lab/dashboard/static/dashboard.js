@@ -94,7 +94,19 @@ document.addEventListener("selectionchange", () => {
   for (const [name, html] of waiting) updateTable(name, html);
 });
 
+// Whether the page has these tables and figures, and no other: what comes and goes needs a new page.
+function hasParts(names) {
+  const here = [...main.querySelectorAll("[data-table], [data-figure]")].map(({ dataset }) =>
+    dataset.table === undefined ? `figures ${dataset.figure}` : `tables ${dataset.table}`,
+  );
+  return here.length === names.length && names.every((name) => here.includes(name));
+}
+
 function apply(change) {
+  if (change.parts !== undefined && !hasParts(change.parts)) {
+    location.reload();
+    return;
+  }
   if (change.summary !== undefined) {
     const text = document.createElement("p");
     text.innerHTML = change.summary;
