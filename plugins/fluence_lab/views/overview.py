@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fluence_lab import drawing
 from fluence_lab.history import History
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, Model
 
 _PHASES: Final = ("Gated", "Pending", "Bound", "Running", "Terminating")
+_MOST_POINTS: Final = 1000
+"""Of a line: more than a screen has, and each update sends all of them."""
 _WAITING: Final = ("Gated", "Pending")
 
 
@@ -141,11 +145,21 @@ def _rates_figure(history: History) -> Figure:
 
 
 def _lines(history: History, names: tuple[str, ...]) -> dict[str, Any]:
-    """The series at the times at which all are known."""
+    """The series at the times at which all are known; the last value of each step where there are many."""
     empty = np.full(len(history.times), np.nan)
     columns = {name: history.series.get(name, empty) for name in names}
-    known = ~np.isnan([*columns.values()]).any(axis=0)
-    return {"time": 1000 * history.times[known], **{name: column[known] for name, column in columns.items()}}
+    known = np.flatnonzero(~np.isnan([*columns.values()]).any(axis=0))
+    shown = known[_last_of_steps(history.times[known])]
+    return {"time": 1000 * history.times[shown], **{name: column[shown] for name, column in columns.items()}}
+
+
+def _last_of_steps(times: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which times to draw. A step is a power of two in seconds, so that it seldom changes while time passes."""
+    if len(times) <= _MOST_POINTS:
+        return np.ones(len(times), np.bool_)
+    step = 2.0 ** math.ceil(math.log2((times[-1] - times[0]) / _MOST_POINTS))
+    steps = np.floor(times / step)
+    return np.append(steps[1:] != steps[:-1], True)  # the last one
 
 
 def _last(lines: Mapping[str, Any], text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,20 @@ def test_series_have_only_the_times_at_which_all_numbers_are_known() -> None:
         "At the end of 0 minutes: 3 pending and 7 running pods.",
         "Nothing was observed yet.",
     ]
+
+
+def test_a_long_line_has_the_last_value_of_each_step() -> None:
+    def lines(number: int) -> Mapping[str, Any]:
+        numbers = np.arange(float(number))
+        history = History(times=NOW + numbers, series={"pending": numbers, "running": numbers})
+        return source(overview(observed(), history), "over-time", "lines")
+
+    assert lines(1000)["pending"].tolist() == list(range(1000))
+    drawn = lines(86_410)["pending"].tolist()
+    assert 500 < len(drawn) < 1003
+    assert drawn[-1] == 86_409
+    assert {b - a for a, b in pairwise(drawn[:-1])} == {128.0}
+    assert lines(86_420)["pending"].tolist()[:-1] == drawn[:-1]  # the others stay as time passes
 
 
 # ------------------------------------------------------------------ pending
