@@ -39,7 +39,7 @@ class PanelContext(msgspec.Struct, frozen=True):
     namespaces: frozenset[str] | None = None
     """The namespaces that the user may read; None for all."""
     plugin: Callable[[str], object | None] = _no_plugin
-    """The loaded plugin of a name, or None. A panel that reads it leaves out pods that the user may not read."""
+    """The loaded plugin of a name, or None. A panel that reads it shows only pods that the user may read."""
     verdicts: Callable[[str], Mapping[str, Any] | None] = _no_verdicts
     """For a pod (NAMESPACE/NAME) that the user may read: its entry in the JSON of `explain`; None if it is gone."""
 

@@ -86,7 +86,7 @@ def test_a_page_in_the_browser_shows_no_other_namespace(world: World, browser: B
             visitor.open(page)
             assert "secret-merger" not in visitor.page.locator("main").inner_text()
             assert "finance/" not in visitor.page.content()
-            assert "In namespaces that you may not read:" in visitor.page.locator("#notes").inner_text()
+            assert "In namespaces that you have no permission to read:" in visitor.page.locator("#notes").inner_text()
 
 
 def test_a_user_without_the_path_is_refused_in_words(world: World) -> None:
@@ -94,8 +94,8 @@ def test_a_user_without_the_path_is_refused_in_words(world: World) -> None:
     status, text = world.get("/api/overview", token)
     assert status == HTTPStatus.FORBIDDEN
     assert json.loads(text)["error"] == (
-        "user system:serviceaccount:science:stranger may not get /dashboard: bind the user to a ClusterRole such as "
-        "fluence-reader"
+        "user system:serviceaccount:science:stranger has no permission to get /dashboard: "
+        "bind the user to a ClusterRole such as fluence-reader"
     )
 
 

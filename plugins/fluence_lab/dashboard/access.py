@@ -29,9 +29,9 @@ MOST_SESSIONS: Final = 1024
 MOST_OF_USER: Final = 32
 """How many sessions a user may have: the next one ends the oldest."""
 REVIEW_SECONDS: Final = 30.0
-"""How long a review is used again."""
+"""How long a review is reused."""
 READER_SECONDS: Final = 1.0
-"""How long what a user may read is used again, without looking at each namespace: each open page asks each second."""
+"""How long what a user may read is reused, without looking at each namespace: each open page asks each second."""
 MOST_READERS: Final = 1024
 PATH: Final = "/dashboard"
 """The nonResourceURL that a user must be allowed to `get`, as for the ClusterRole fluence-reader."""
@@ -41,7 +41,7 @@ MOST_TOKEN: Final = 16 << 10
 
 
 class Reader(msgspec.Struct, frozen=True):
-    """A user of the dashboard at one time."""
+    """A user of the dashboard, with the namespaces that it may read at one point in time."""
 
     name: str
     namespaces: frozenset[str] | None
@@ -133,8 +133,8 @@ class ReviewedAccess:
 
     async def _reader(self, user: User, namespaces: frozenset[str]) -> Reader:
         if not await self._reviewed(self._may(user, nonResourceAttributes={"path": PATH, "verb": "get"})):
-            text = f"user {user.username} may not get {PATH}: bind the user to a ClusterRole such as fluence-reader"
-            raise Denied(403, " ".join(text.split()))
+            why = f"user {user.username} has no permission to get {PATH}"
+            raise Denied(403, " ".join(f"{why}: bind the user to a ClusterRole such as fluence-reader".split()))
         if await self._reviewed(self._may(user, resourceAttributes={"resource": "pods", "verb": "list"})):
             return Reader(user.username, None)
         names = sorted(namespaces)

@@ -24,7 +24,7 @@ Sample = Mapping[str, float]
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """What the scheduler's own metrics say at one time."""
+    """What the scheduler's own metrics say at one point in time."""
 
     time: float
     cycles: float

@@ -449,7 +449,7 @@ class Dashboard:
         hidden = [f"{what} {count:,}" for what, count in observed.hidden.items() if count]
         when = time.strftime(", %Y-%m-%d %H:%M:%S UTC", time.gmtime(observed.time)) if self._live else ""
         text = f"{observed.source}{when}."
-        return f"{text} In namespaces that you may not read: {', '.join(hidden)}." if hidden else text
+        return f"{text} In namespaces that you have no permission to read: {', '.join(hidden)}." if hidden else text
 
     async def _listed_panels(self) -> list[Panel]:
         """The panels that have, or had, something to show."""

@@ -1,4 +1,4 @@
-"""Gangs and their members through time: when they waited, started, ran and were evicted, and maintenance windows."""
+"""Gangs and their members over time: when they waited, started, ran and were evicted, and maintenance windows."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def _chart(observed: Observed, rows: Sequence[_Row], windows: Sequence[Window]) 
         "windows": bands,
         "labels": labels,
     }
-    return Figure("gantt", "Gangs through time", text, sources, _draw)
+    return Figure("gantt", "Gangs over time", text, sources, _draw)
 
 
 def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:

@@ -71,7 +71,10 @@ class GoQuantumHandler(QuantumHandler):
             raise InputError(f"--go-compatible: needs {OPTION}, the image of the sidecar and of the interceptor")
         self._sidecar_image = settings.sidecar_image
         if settings.api is None:
-            raise InputError("--go-compatible: needs an API server, but --tls-cert is set: let the webhook create it")
+            raise InputError(
+                "--go-compatible: needs an API server, which the webhook does not use with --tls-cert: "
+                "omit --tls-cert, and the webhook creates its certificate"
+            )
         self._connect: Callable[[], Awaitable[KubeApi]] = settings.api
         self._slots = asyncio.Semaphore(_AT_ONCE)
 

@@ -26,6 +26,7 @@ LONGEST_GROUP: Final = 63 - len(words.PRODUCER_SUFFIX)
 """The maximum number of characters of a group, so that the producer's group fits into a label."""
 _DEPLOYMENT: Final = ("apps", "Deployment")
 _SHARED: Final = f"{words.COORDINATION}: {words.SHARED}"
+_ONE_POD_GROUP: Final = "pods of one PodGroup cannot start as a producer and later consumers: remove this field"
 
 
 class QuantumHandler:
@@ -212,12 +213,12 @@ def _unshareable(workload: Mapping[str, Any], spec: Mapping[str, Any], labels: M
     elif "backoffLimitPerIndex" in spec and spec["backoffLimitPerIndex"] is not None:
         why = "spec.backoffLimitPerIndex: the producer could fail while its consumers wait: use backoffLimit"
     elif "schedulingGroup" in inner:
-        why = "spec.template.spec.schedulingGroup: a PodGroup cannot be split: remove it"
+        why = f"spec.template.spec.schedulingGroup: {_ONE_POD_GROUP}"
     elif not patches.requests_device(inner):
         why = f"spec.template.spec.containers: none requests a {REQUEST_PREFIX}…, so there is nothing to share"
     elif isinstance(name, str) and len(name) > LONGEST_GROUP:
         why = (
-            f"its group {shown(name)} has more than {LONGEST_GROUP} characters: add the label {GROUP_LABEL} to its pods"
+            f"the group {shown(name)} has more than {LONGEST_GROUP} characters: add the label {GROUP_LABEL} to its pods"
         )
     else:
         return None
@@ -234,14 +235,14 @@ def _no_member(
     elif not group:
         why = f"metadata.labels[{GROUP_LABEL}]: is missing, and no Job owns the pod: add the label"
     elif len(group) > LONGEST_GROUP:
-        why = f"its group {shown(group)} has more than {LONGEST_GROUP} characters: use a shorter label {GROUP_LABEL}"
+        why = f"the group {shown(group)} has more than {LONGEST_GROUP} characters: use a shorter label {GROUP_LABEL}"
     elif size is None:
         why = (
             f"metadata.annotations[{GROUP_SIZE_ANNOTATION}]: expected a number of pods from 1 to {LARGEST}: "
             "set it, or let the webhook process the Job when it is created"
         )
     elif "schedulingGroup" in spec and not of_job:
-        why = "spec.schedulingGroup: a PodGroup cannot be split: remove it"
+        why = f"spec.schedulingGroup: {_ONE_POD_GROUP}"
     elif not patches.requests_device(spec):
         why = f"spec.containers: none requests a {REQUEST_PREFIX}…, so there is nothing to share"
     elif not all(patches.are_objects(container.get("env") or []) for _, container in patches.each_container(spec)):

@@ -40,6 +40,7 @@ EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 VIRTUAL_NODE_TAINT: Final = Taint(key="virtual-node.interlink/no-schedule", value="true", effect="NoSchedule")
 _LONGEST_PAIR: Final = 512
 _DEEPEST: Final = 16
+_TOO_DEEP: Final = f"the message is nested more than {_DEEPEST} levels deep: send only quotas, labels and taints"
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -112,12 +113,12 @@ def _content(data: bytes) -> Any:
     try:
         content = msgspec.json.decode(data)
     except RecursionError:
-        raise MessageError(f"the message is nested deeper than {_DEEPEST}: write quotas, labels and taints") from None
+        raise MessageError(_TOO_DEEP) from None
     except (msgspec.DecodeError, ValueError) as error:
         why = str(error).partition("\n")[0][:200]
         raise MessageError(f"the message is not valid JSON: {why}") from None
     if _deeper(content, _DEEPEST):
-        raise MessageError(f"the message is nested deeper than {_DEEPEST}: write quotas, labels and taints")
+        raise MessageError(_TOO_DEEP)
     return content
 
 

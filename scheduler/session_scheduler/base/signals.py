@@ -38,7 +38,7 @@ def stop_on_signals() -> Iterator[asyncio.Event]:
 
 @asynccontextmanager
 async def background(*works: Awaitable[object]) -> AsyncGenerator[list[asyncio.Task[object]]]:
-    """Run the works as tasks; the end of the context cancels and awaits them."""
+    """Run the awaitables as tasks. The end of the context cancels the tasks and waits for them."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         yield tasks
@@ -49,7 +49,7 @@ async def background(*works: Awaitable[object]) -> AsyncGenerator[list[asyncio.T
 
 
 async def first_of(*works: Awaitable[object], beside: Iterable[asyncio.Task[object]] = ()) -> None:
-    """Wait until one of the works ends, and cancel the others. Raises the exception of that work.
+    """Wait until one of the awaitables ends, and cancel the others. Raises the exception of the one that ended.
 
     The tasks `beside` keep running, and may end; an exception of one of them is raised, too.
     """

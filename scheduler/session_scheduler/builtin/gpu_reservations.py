@@ -85,7 +85,7 @@ class ReservationArguments(PluginArguments):
     """The form of reservation pods."""
 
     namespace: Annotated[str, Field(min_length=1)] = "kube-system"
-    """The scheduler's own: it has no permission to create pods elsewhere."""
+    """The scheduler's namespace: the scheduler has no permission to create pods elsewhere."""
     image: Annotated[str, Field(min_length=1)] = "registry.k8s.io/pause:3.10"
     priority_class_name: str = "system-node-critical"
     seconds: Annotated[float, Field(ge=1, le=600)] = 30.0

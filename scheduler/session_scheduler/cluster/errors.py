@@ -53,7 +53,7 @@ class Invalid(ClusterError):  # noqa: N818
 
 
 class Forbidden(ClusterError):  # noqa: N818
-    """401 or 403: the account may not do this."""
+    """401 or 403: the account has no permission for the request."""
 
 
 class NotLeading(ClusterError):  # noqa: N818

@@ -105,7 +105,7 @@ class ApiObjects:
         await asyncio.shield(self._reading[name])
 
     async def _get(self, name: str) -> None:
-        """Read one node by a list, since the scheduler's account may not get nodes."""
+        """Read one node by a list, since the scheduler's account has no permission to get nodes."""
         found = await self._api.list("/api/v1/nodes", msgspec.Raw, fields=f"metadata.name={name}")
         if not found:
             self._nodes.pop(name, None)

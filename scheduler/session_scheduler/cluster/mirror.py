@@ -3,7 +3,8 @@
 One task per kind watches from the last known resourceVersion, and lists again if that is too old. In addition to the
 watch it lists periodically, and compares: a change that the list shows and no event reported was missed, and is
 delivered then. The scheduler's loop receives all changes. The mirror compares resourceVersions only for equality.
-`refused_kinds` has the rules for kinds that the API server does not serve, or that the account may not list.
+`refused_kinds` has the rules for kinds that the API server does not serve, or that the account has no permission to
+list.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from typing import Final
 from session_scheduler.cluster.errors import ClusterError, Forbidden, Invalid, NotFound
 
 REFUSALS: Final = (Forbidden, Invalid, NotFound)
-"""Errors for a kind that the API server does not serve, or that the account may not list."""
+"""Errors for a kind that the API server does not serve, or that the account has no permission to list."""
 RETRY_SECONDS: Final = 30.0
 """Seconds for which such errors are retried: a starting API server does not know all roles and APIs yet."""
 _RARE: Final = ("DeviceTaintRule", "NodeResourceTopology")

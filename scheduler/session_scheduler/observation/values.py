@@ -1,4 +1,4 @@
-"""What an observer sees at one time, as columns. Public.
+"""What an observer sees at one point in time, as columns. Public.
 
 Amounts are numbers in the units that people read: CPU in cores, everything else in the resource's base unit (bytes,
 devices). Times are seconds since 1970. Rows are in natural order of names, so equal states give equal values.
@@ -20,11 +20,11 @@ Amounts = NDArray[np.float64]
 Times = NDArray[np.float64]
 """Shape (pods,); NaN where the time is unknown or has not come."""
 HIDDEN: Final = "(hidden)"
-"""Stands for the pods that a reader may not see, among the holders of a GPU."""
+"""Stands for pods that a reader has no permission to see, among the holders of a GPU."""
 
 
 class Gpu(msgspec.Struct, frozen=True):
-    """One GPU of a node, and who holds it."""
+    """One GPU of a node, and the pods that hold it."""
 
     node: int
     """The node's row in `Nodes`."""
@@ -118,7 +118,10 @@ class Gang(msgspec.Struct, frozen=True):
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """A cluster at one time. Arrays are never changed: the next one has its own, or shares them."""
+    """A cluster at one point in time. Its arrays never change.
+
+    The next `Observed` has arrays of its own, or shares these.
+    """
 
     time: float
     source: str
@@ -131,12 +134,12 @@ class Observed(msgspec.Struct, frozen=True):
     problems: Mapping[str, str]
     """The error of each invalid object, by "Node n1" or "Pod NS/NAME"."""
     hidden: Mapping[str, int] = {}
-    """What a reader may not see, as sums: {"pending": 3, "running": 20, "gangs": 2}."""
+    """What a reader has no permission to see, as sums: {"pending": 3, "running": 20, "gangs": 2}."""
     version: int = 0
     """Grows with each change."""
 
     def seen_by(self, namespaces: frozenset[str] | None) -> Observed:
-        """As a user sees it who may read only these namespaces (None: all).
+        """The cluster as a user sees it that may read only these namespaces (None: all).
 
         Pods and gangs of others are removed and counted in `hidden`. Amounts of nodes and queues stay: they are sums.
         Holders of GPUs and problems that name a pod of another namespace are replaced by "(hidden)" or removed, and the

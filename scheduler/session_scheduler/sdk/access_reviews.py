@@ -21,7 +21,7 @@ from session_scheduler.cluster.unreadable import UNREADABLE
 __all__ = ["CACHE_SECONDS", "AccessReviews", "User"]
 
 CACHE_SECONDS: Final = 10.0
-"""How long an answer is used again. How long a revoked token or permission still works."""
+"""How long an answer is reused, and therefore how long a revoked token or permission still works."""
 MOST_CACHED: Final = 1024
 _IN_FLIGHT: Final = 8
 """Reviews at once: the connections are shared with the scheduler."""

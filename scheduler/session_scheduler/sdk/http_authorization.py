@@ -83,5 +83,5 @@ class DelegatedAuthorization:
             return WRONG_TOKEN
         if await self._reviews.allowed(user, {"nonResourceAttributes": {"path": path, "verb": "get"}}):
             return None
-        text = f"user {user.username} may not get {path}: bind the user to a ClusterRole such as fluence-reader"
-        return Denial(403, one_line(text))
+        why = f"user {user.username} has no permission to get {path}"
+        return Denial(403, one_line(f"{why}: bind the user to a ClusterRole such as fluence-reader"))

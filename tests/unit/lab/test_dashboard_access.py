@@ -122,7 +122,9 @@ async def test_one_users_permission_is_not_anothers() -> None:
 async def test_a_user_without_the_path_is_denied_in_words() -> None:
     world = World()
     world.server.allowed.clear()
-    with pytest.raises(Denied, match="user alice may not get /dashboard: bind the user to a ClusterRole") as denied:
+    with pytest.raises(
+        Denied, match="user alice has no permission to get /dashboard: bind the user to a ClusterRole"
+    ) as denied:
         await world.access.reader(ALICE, ())
     assert denied.value.status == 403
 

@@ -138,7 +138,7 @@ async def test_other_namespaces_are_sums(world: World) -> None:
     async with world.client("bob") as client:
         text = (await text_of(client, "/listing"))[1]
         assert "finance/" not in text
-        assert "In namespaces that you may not read: pending 2" in text
+        assert "In namespaces that you have no permission to read: pending 2" in text
         assert "1 pods." in text
 
 

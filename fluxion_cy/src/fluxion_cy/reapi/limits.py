@@ -72,7 +72,7 @@ def leaf_types(engine: Engine) -> set[str]:
 
 
 def counts_at_root(engine: Engine) -> bool:
-    """Whether the library keeps amounts for the root. Without them a search for a time would end the process."""
+    """Whether the library keeps amounts for the root. Without them a search for a start time would end the process."""
     if not engine.has_children(engine.root):
         return False
     kind = engine.type_of(engine.root)
@@ -82,7 +82,7 @@ def counts_at_root(engine: Engine) -> bool:
 
 
 def check_root(engine: Engine) -> None:
-    """Raises NotSupported before a call that searches for a time, or asks whether there is one."""
+    """Raises NotSupported before a call that searches for a start time, or asks whether one exists."""
     if not counts_at_root(engine):
         raise NotSupported(
             f"vertex {engine.path(engine.root)}: the library counts nothing below this root, and could "
@@ -176,8 +176,10 @@ def _check_alternatives(beside: list[Resource], slots: list[Resource], engine: E
         return
     for entry in beside:
         if not entry.children or any(child.type in _SLOTS for child in entry.children):
-            what = "each slot" if entry.slot else f"{entry.type[:40]}, which is next to a slot,"
-            raise NotSupported(f"resources: the library's flexible traverser needs resources in {what} and no slot")
+            what = "each slot contains" if entry.slot else f"{entry.type[:40]}, which is next to a slot, contains"
+            raise NotSupported(
+                f"resources: the library's flexible traverser requires that {what} resources and no slot"
+            )
     plain = sum(entry.type != "xor_slot" for entry in beside)
     if plain + (plain < len(beside)) > 1:
         for entry in beside:

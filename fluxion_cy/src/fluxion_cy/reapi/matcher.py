@@ -75,7 +75,7 @@ class LibraryMatcher(BaseMatcher):
             node["metadata"]["paths"].keys() != {"containment"} for node in document["graph"]["nodes"]
         )
         self._counted = limits.leaf_types(self._engine)
-        self._sought = False  # the library does not finish a search for a time
+        self._sought = False  # the library does not finish a search for a start time
         text = marshalling.graph_text(document, self._engine)
         said = marshalling.text_of(wishes, InvalidJobspec, "options")
         opened = open_library(options.library)
@@ -358,13 +358,13 @@ class LibraryMatcher(BaseMatcher):
         return any(job.slot == _HELD for job in self._table.jobs.values())
 
     def _end_search(self) -> None:
-        """Ends the last search for a time, which would put a vertex twice into the tree of a clone.
+        """Ends the last search for a start time, which would put a vertex twice into the tree of a clone.
 
         Only an allocation at the root ends it, so this holds a leaf for a second in the far future.
         """
         if self._sought and not any(map(self._touch, limits.leaves_to_hold(self._engine))):
             raise NotSupported(
-                "graph: the library cannot end its last search for a time; name the types of all leaves in "
+                "graph: the library cannot finish its last search for a start time: name the types of all leaves in "
                 "prune_filters, as in ALL:core"
             )
         self._sought = False

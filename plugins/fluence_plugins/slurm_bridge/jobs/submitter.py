@@ -27,7 +27,7 @@ from fluence_plugins.slurm_bridge.slurm.model import JobComment, JobDefaults
 from fluence_plugins.slurm_bridge.slurm.placeholder import Placeholder
 from fluence_plugins.slurm_bridge.workloads.cluster_reader import ClusterWorkloads
 from fluence_plugins.slurm_bridge.workloads.translation import expected, translate
-from fluence_plugins.slurm_bridge.workloads.workload import TranslationError, root_of
+from fluence_plugins.slurm_bridge.workloads.workload import TranslationError, Workload, root_of
 from session_scheduler.errors import FluenceError
 from session_scheduler.model.objects import Pod
 from session_scheduler.sdk.backoff import backoff
@@ -294,7 +294,7 @@ class Submitter:
             raise TranslationError(f"{root} has {len(members)} of the {needed} pods that start together")
         await self.nodes.refresh(request.candidates)
         placeholder = translate(root, waiting, self.nodes.terms)
-        spec = (placeholder, self._candidates(request, placeholder))
+        spec = (placeholder, self._candidates(request, placeholder, root))
         if known is not None and known.spec == spec and known.not_before > self.now():
             due = min(known.not_before, self.now() + _REREAD_SECONDS)
             self._problems[group] = replace(known, request=request, due=due)
@@ -320,12 +320,13 @@ class Submitter:
         pods = (self.table.pods[uid] for uid in uids if uid in self.table.pods)
         return [pod for pod in pods if not is_over(pod) and pod.metadata.deletion_timestamp is None]
 
-    def _candidates(self, request: JobRequest, placeholder: Placeholder) -> tuple[str, ...]:
+    def _candidates(self, request: JobRequest, placeholder: Placeholder, root: Workload) -> tuple[str, ...]:
         found = tuple(node for node in request.candidates if node in self.nodes.gres)
         if len(found) < placeholder.minimum_nodes:
             raise TranslationError(
-                f"it needs {placeholder.minimum_nodes} nodes, and {len(found)} of the {len(request.candidates)} nodes "
-                f"on which it fits are in Slurm: add nodes to Slurm, or label them {names.EXTERNAL_NODE_LABEL}"
+                f"{root} needs {placeholder.minimum_nodes} nodes in Slurm, but fits on {len(found)} there "
+                f"({len(request.candidates)} in the cluster): add nodes to Slurm, or give them the label "
+                f"{names.EXTERNAL_NODE_LABEL}"
             )
         return found
 

@@ -222,7 +222,7 @@ def test_a_sidecar_runs_as_root_only_where_the_administrator_allows_it() -> None
 def test_the_option_needs_an_image_and_an_api_server() -> None:
     with pytest.raises(InputError, match="--go-compatible: needs --sidecar-image"):
         handler(sidecar_image=None)
-    with pytest.raises(InputError, match="--tls-cert is set"):
+    with pytest.raises(InputError, match="with --tls-cert: omit --tls-cert, and the webhook creates its certificate"):
         quantum_handler(replace(settings(), go_compatible=True))
 
 

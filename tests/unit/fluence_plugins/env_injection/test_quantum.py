@@ -242,7 +242,8 @@ def test_a_job_that_cannot_be_split_is_rejected(changes: dict[str, Any], why: st
 def test_a_job_with_a_podgroup_or_without_a_device_is_rejected() -> None:
     grouped, plain, long = job(), job(), job()
     grouped["spec"]["template"]["spec"]["schedulingGroup"] = {"podGroupName": "mine"}
-    assert "spec.template.spec.schedulingGroup" in refusal(grouped)
+    why = "pods of one PodGroup cannot start as a producer and later consumers: remove this field"
+    assert f"spec.template.spec.schedulingGroup: {why}" in refusal(grouped)
     del plain["spec"]["template"]["spec"]["containers"][0]["resources"]
     assert "none requests a fluxion.flux-framework.org/" in refusal(plain)
     long["metadata"]["name"] = "x" * 55

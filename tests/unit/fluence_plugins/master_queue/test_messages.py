@@ -23,6 +23,8 @@ from fluence_plugins.master_queue.messages import (
 )
 from session_scheduler.model.objects import Taint
 
+TOO_DEEP = "the message is nested more than 16 levels deep: send only quotas, labels and taints"
+
 
 def read(**content: Any) -> Message:
     return decoded(json.dumps({"quotas": {}, **content}).encode())
@@ -58,8 +60,8 @@ def test_labels_and_taints_are_optional_and_unknown_fields_are_ignored() -> None
         (b'{"quotas":null}', "quotas is not a JSON object"),
         (b" " * (MOST_BYTES + 1), f"the message has {MOST_BYTES + 1} bytes"),
         (b'{"quotas":{},"x":"' + b"a" * (1 << 20) + b'"}', "the message has 1048596 bytes"),
-        (b"[" * MOST_BYTES, "the message is nested deeper than 16"),
-        (b'{"quotas":{},"x":' + b"[" * 40 + b"]" * 40 + b"}", "the message is nested deeper than 16"),
+        (b"[" * MOST_BYTES, TOO_DEEP),
+        (b'{"quotas":{},"x":' + b"[" * 40 + b"]" * 40 + b"}", TOO_DEEP),
     ],
 )
 def test_an_invalid_message_is_rejected_with_one_line(data: bytes, line: str) -> None:

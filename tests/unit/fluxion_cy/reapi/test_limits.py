@@ -103,7 +103,7 @@ def test_a_search_that_cannot_be_ended_is_told(fake: Fake) -> None:
     matcher.clone()
     matcher.allocate_orelse_reserve(ASK)
     fake.fail("update_allocate", errno=22)
-    with pytest.raises(NotSupported, match=r"cannot end its last search for a time.*prune_filters"):
+    with pytest.raises(NotSupported, match=r"cannot finish its last search for a start time: name .*prune_filters"):
         matcher.clone()
     assert len(fake.called("clone")) == 1
     assert len(fake.called("update_allocate")) == 2, "a leaf of each type is tried"
@@ -168,10 +168,16 @@ def test_a_rank_of_which_nothing_is_left_is_not_marked(fake: Fake) -> None:
 @pytest.mark.parametrize(
     ("resources", "given"),
     [
-        ([slot(1, want("core", 1)), want("gpu", 1)], "gpu, which is next to a slot"),
-        ([slot(1)], "needs resources in each slot and no slot"),
-        ([slot(1, slot(1, want("core", 1)))], "needs resources in each slot and no slot"),
-        ([want("node", 1, slot(1, want("core", 1)), want("socket", 1))], "socket, which is next to a slot"),
+        (
+            [slot(1, want("core", 1)), want("gpu", 1)],
+            "requires that gpu, which is next to a slot, contains resources and no slot",
+        ),
+        ([slot(1)], "requires that each slot contains resources and no slot"),
+        ([slot(1, slot(1, want("core", 1)))], "requires that each slot contains resources and no slot"),
+        (
+            [want("node", 1, slot(1, want("core", 1)), want("socket", 1))],
+            "that socket, which is next to a slot, contains resources and no slot",
+        ),
         ([slot(1, want("core", 1), want("core", 2)), slot(1, want("gpu", 1), label="b")], "one type twice"),
     ],
 )

@@ -92,7 +92,10 @@ async def test_a_user_with_the_right_is_allowed_by_two_reviews(world: World) -> 
 
 async def test_a_user_without_the_right_is_named_and_told_the_remedy(world: World) -> None:
     denial = await world.ask("bearer  secret-of-alice", "/configz")
-    assert denial == (403, "user alice may not get /configz: bind the user to a ClusterRole such as fluence-reader")
+    assert denial == (
+        403,
+        "user alice has no permission to get /configz: bind the user to a ClusterRole such as fluence-reader",
+    )
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer  ", "Basic YTpi", "secret-of-alice"])
@@ -104,7 +107,7 @@ async def test_without_a_bearer_token_nothing_is_reviewed(world: World, header: 
 async def test_a_denial_is_one_line(world: World) -> None:
     denial = await world.ask("Bearer secret-of-alice", "/explain/a/p\nforged: line")
     assert denial is not None
-    assert denial.text.startswith("user alice may not get /explain/a/p forged: line: ")
+    assert denial.text.startswith("user alice has no permission to get /explain/a/p forged: line: ")
 
 
 async def test_a_token_with_other_characters_is_denied_without_a_review(world: World) -> None:
@@ -247,7 +250,7 @@ async def test_every_other_path_needs_a_token_and_the_right(world: World, path: 
         world.server.allowed = set()
         status, text, headers = await ask(path, "secret-of-alice")
         assert status == 403
-        assert text.startswith("user alice may not get ")
+        assert text.startswith("user alice has no permission to get ")
         assert text.count("\n") == 1
         assert "WWW-Authenticate" not in headers
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from fluence_plugins.slurm_bridge.jobs.submitter import in_turns
-from fluence_plugins.slurm_bridge.names import JOB, JOBID_LABEL
+from fluence_plugins.slurm_bridge.names import EXTERNAL_NODE_LABEL, JOB, JOBID_LABEL
 from fluence_plugins.slurm_bridge.slurm.errors import JobNotPendingError, TokenError, UnavailableError
 from fluence_plugins.slurm_bridge.workloads import translation
 from session_scheduler.cluster.errors import Forbidden
@@ -386,7 +386,10 @@ def test_a_fixed_workload_is_noticed_within_a_minute() -> None:
 def test_a_request_that_fits_on_no_node_reports_the_candidates() -> None:
     with gang("a", "b", "c", "d", "e") as world:
         world.rest()
-        assert "it needs 5 nodes, and 4 of the 4 nodes on which it fits are in Slurm" in world.problem(GANG)
+        assert (
+            f"{GANG} needs 5 nodes in Slurm, but fits on 4 there (4 in the cluster): add nodes to Slurm, "
+            f"or give them the label {EXTERNAL_NODE_LABEL}"
+        ) in world.problem(GANG)
         assert world.writes("submit") == 0
 
 
