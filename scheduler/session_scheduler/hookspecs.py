@@ -187,7 +187,7 @@ def events_to_register() -> Iterable[ClusterEventWithHint] | None:
 
 @hookspec
 def on_nodes_changed(changes: Sequence[NodeChange]) -> None:
-    """Before a session: the complete current state of each node that was added, deleted or changed, or whose pods did.
+    """Before a session: the complete current state of each node that was added, deleted or changed, or whose pods were.
 
     This is a state, not an event: make your view of the node equal to it. The first call contains every node. A replica
     that stands by calls it, too, so that it can take over at once; `recover` comes when it leads.

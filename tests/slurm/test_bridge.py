@@ -129,7 +129,7 @@ def test_it_takes_over_what_the_go_bridge_has_begun(world: BridgeWorld) -> None:
         ({"cpu-per-task": "many"}, "slurmjob.slinky.slurm.net/cpu-per-task"),
         ({"cpu-per-task": "4000"}, "is pending: PartitionConfig"),
         ({"constraints": "a&nonsense"}, "eature"),
-        ({"gres": "gpu:none:9"}, "Slurm rejects its job: "),
+        ({"gres": "gpu:none:9"}, "Slurm rejects the job: "),
     ],
 )
 def test_what_cannot_be_is_said_on_the_pod_and_not_asked_again_and_again(
@@ -140,7 +140,7 @@ def test_what_cannot_be_is_said_on_the_pod_and_not_asked_again_and_again(
     world.create_job("bad", annotations)
     pod = world.pod_of("bad")
     said = world.wait_refused(pod, why)
-    assert "a Slurm job for it is being submitted" not in said
+    assert "a Slurm job is being submitted" not in said
     before = scheduler.metrics().get('fluence_slurm_requests_total{request="submit",result="error"}', 0)
     time.sleep(2)  # as long as anything could go on asking
     after = scheduler.metrics().get('fluence_slurm_requests_total{request="submit",result="error"}', 0)

@@ -444,7 +444,7 @@ class Dashboard:
         return View(panel.name, panel.title, f"This page failed{shown}: see the dashboard's log.")
 
     def _notes(self, subject: Subject) -> str:
-        """Where the numbers come from and of when, and what the reader may not see."""
+        """Where the numbers come from, their time, and what the reader has no permission to see."""
         observed = self._observed(subject.namespaces)
         hidden = [f"{what} {count:,}" for what, count in observed.hidden.items() if count]
         when = time.strftime(", %Y-%m-%d %H:%M:%S UTC", time.gmtime(observed.time)) if self._live else ""

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("slurm-bridge")
 
 _NO_SLURM = "Slurm selects its nodes, and a simulation has no connection to Slurm"
-_SUBMITTING = "a Slurm job for it is being submitted"
+_SUBMITTING = "a Slurm job is being submitted"
 
 
 class SlurmBridgePlugin:
@@ -229,7 +229,7 @@ class SlurmBridgePlugin:
         missing = [name for name in job.nodes or () if name not in self._nodes]
         if missing:
             return Refusal(f"{job.text}, but this cluster has no node {missing[0]}")
-        return Refusal(f"{job.text}, but it fits on none of them now")
+        return Refusal(f"{job.text}, but the pod fits on none of them now")
 
     # ------------------------------------------------------------------ after the commit
 

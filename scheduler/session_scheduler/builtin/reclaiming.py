@@ -102,7 +102,7 @@ class Reclaiming:
         return None if case.anywhere else {queue for (queue, _), answer in case.reclaimable.items() if answer}
 
     def together(self, group: Group, units: Sequence[Sequence[Task]]) -> list[int | None]:
-        """For each unit of victims its damage in addition to the others, or None if it may not be one of them."""
+        """For each unit of victims its damage in addition to the others, or None if it must not be one of them."""
         return self._case(group).rules.choose([self._unit_amounts(unit) for unit in units])
 
     def objection(self, scenario: Scenario) -> str | None:

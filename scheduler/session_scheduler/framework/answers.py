@@ -194,7 +194,7 @@ class Trial(Protocol):
     def damages(self, units: Sequence[Sequence[Task]]) -> list[int | None] | None:
         """Return the damage of each unit of victims (the first to evict first) in addition to the others.
 
-        A unit without damage has 0; one that may not be evicted has None. None for all if no callback chooses among
+        A unit without damage has 0; one that must not be evicted has None. None for all if no callback chooses among
         victims. Raises PluginError.
         """
 

@@ -187,7 +187,7 @@ class CallbackRunner:
 
     def reclaim_damages(self, group: Group, units: Sequence[Sequence[Task]]) -> list[int | None] | None:
         """Return the damage of each unit of victims (the least important first) in addition to the others, or None if
-        it may not be evicted. None if no callback chooses among victims.
+        it must not be evicted. None if no callback chooses among victims.
         """
         calls = self.registered.reclaims_together
         if not calls:
@@ -203,7 +203,7 @@ class CallbackRunner:
         return damages
 
     def can_reclaim(self, group: Group) -> Refusal | None:
-        """Return why a group may not reclaim at all, whatever the victims."""
+        """Return why a group must not reclaim at all, whatever the victims."""
         refusal = _first_refusal(self.registered.can_reclaim, group)
         if refusal is not None:
             self.note_group(group, refusal.plugin)
@@ -294,7 +294,7 @@ class CallbackRunner:
         return bool(self.registered.over_capacity)
 
     def over_capacity(self, group: Group, tasks: Sequence[Task]) -> dict[Task, tuple[str, str]]:
-        """Return the tasks of a group that may not use what they request, each with (reason, plugin)."""
+        """Return the tasks of a group that must not use what they request, each with (reason, plugin)."""
         refused: dict[Task, tuple[str, str]] = {}
         for call in self.registered.over_capacity:
             asked = [task for task in tasks if task not in refused]

@@ -211,7 +211,7 @@ class Callbacks:
         self.registered.predicates.append(self._scoped("predicate", check, scope))
 
     def add_over_capacity(self, check: Callable[[Group, Sequence[Task]], Sequence[str | None]]) -> None:
-        """`check(group, tasks)` returns for each task None, or the reason why it may not use its requests on any node.
+        """`check(group, tasks)` returns for each task None, or the reason why it must not use its requests on any node.
 
         The scheduler calls it directly before it places tasks: with a single pod, or with all tasks of a gang that it
         could place together, in order. A task that is not rejected counts for those after it. Count placements of this
@@ -265,7 +265,7 @@ class Callbacks:
         self.registered.preempts_alike &= alike
 
     def add_can_reclaim(self, check: Callable[[Group], str | None]) -> None:
-        """`check(group)` returns None, or the reason why the group may not reclaim at all, whatever the victims.
+        """`check(group)` returns None, or the reason why the group must not reclaim at all, whatever the victims.
 
         The scheduler calls it once for each group, before it looks for victims; the first reason counts. If the pods of
         the group need not start together, it calls it for each pod, which is then `session.asked_for`.
@@ -285,7 +285,7 @@ class Callbacks:
         `alike(group)` is a promise: for groups with equal values, `may_end` answers the same for victims of the same
         queue and classes. So does `together` for pods of one class, queue and preemptibility. If the cheapest victims
         are rejected, `together(group, units)` chooses others: of tuples of tasks that are evicted together, the least
-        important first, it returns for each its damage (0 for none), or None if it may not be evicted in
+        important first, it returns for each its damage (0 for none), or None if it must not be evicted in
         addition to the others. The scheduler evicts units of less damage first.
         """
         self.registered.reclaimable.append(self._callback("reclaimable", may_end))

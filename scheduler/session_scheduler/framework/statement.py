@@ -121,7 +121,7 @@ class PlacementResult(msgspec.Struct):
     barred: Sequence[Task] = ()
     """The tasks that a plugin's `prepare` rejected on any node."""
     over_capacity: Sequence[Task] = ()
-    """The tasks that may not use what they request on any node."""
+    """The tasks that must not use what they request on any node."""
     over_capacity_together: Sequence[Task] = ()
     """The tasks of a gang that fit, although too few of them may use what they request."""
     nominated: dict[Task, str] = msgspec.field(default_factory=dict)

@@ -28,8 +28,10 @@ GPU_COUNT: Final = "fluence.flux-framework.org/gpu-count"
 GPU: Final = "fluence.flux-framework.org/gpu"
 """The GPUs of its node that the pod got: their indices, ascending, comma-separated. Only the scheduler writes it."""
 GPU_DEVICE: Final = "fluence.flux-framework.org/gpu-device"
-"""What containers need to use these GPUs, in the order of GPU: device IDs, or indices if all GPUs of the node are
-shared. Only the scheduler writes it."""
+"""What containers need to use these GPUs: device IDs, or indices if all GPUs of the node are shared.
+
+In the order of GPU. Only the scheduler writes it.
+"""
 WHOLE: Final = 1000
 """A whole GPU, in thousandths."""
 MOST_GPUS: Final = 64

@@ -89,7 +89,7 @@ class Reclaim:
 
     @property
     def refusal(self) -> str | None:
-        """Why the queue may not reclaim at all, whatever the victims; None if it may."""
+        """Why the queue must not reclaim at all, whatever the victims; None if it may."""
         return self._open if isinstance(self._open, str) else None
 
     @property
@@ -103,7 +103,7 @@ class Reclaim:
         return giver is not None and giver.why_not(amounts, {}, self._damage) is None
 
     def choose(self, units: Sequence[UnitAmounts]) -> list[int | None]:
-        """For each unit its damage, or None if it may not be evicted in addition to those that may.
+        """For each unit its damage, or None if it must not be evicted in addition to those that may.
 
         Units without damage are chosen first, then those with less damage; the first ones first. A unit without
         amounts does none.
@@ -119,7 +119,7 @@ class Reclaim:
         return damages
 
     def objection(self, units: Sequence[UnitAmounts]) -> str | None:
-        """Why these units may not be the victims; None if they may."""
+        """Why these units must not be the victims; None if they may."""
         left: dict[str, Amounts] = {}
         for queue, amounts in units:
             if queue == self._queue:
@@ -225,7 +225,7 @@ class _Giver:
         """The resources beyond its share for which its pods with owed resources are not taken."""
 
     def why_not(self, amounts: Mapping[str, int], left: Mapping[str, Amounts], damage: int) -> str | None:
-        """Why a unit may not be a victim after those that leave `left`, with at most this damage; None if it may."""
+        """Why a unit must not be a victim after those that leave `left`, with at most this damage; None if it may."""
         helping = [one for one in self._over if amounts.get(one)]
         if self._unowed and any(amounts.get(one) for one in self._owed):
             helping = [one for one in helping if one not in self._unowed]

@@ -29,7 +29,7 @@ _Value = TypeVar("_Value")
 
 
 class User(msgspec.Struct, frozen=True):
-    """A user as the API server knows it, in the spelling of both reviews."""
+    """A user as the API server knows it, with the field names of both reviews."""
 
     username: str = ""
     uid: str = ""

@@ -52,12 +52,15 @@ class Response(NamedTuple):
 
 
 def text_response(status: int, text: str, headers: Mapping[str, str] = {}) -> Response:
-    """A line of text."""
+    """A response of one line of text."""
     return Response(status, f"{text}\n".encode(), headers=headers)
 
 
 def checked(name: str, checks: Mapping[str, str | None], query: Mapping[str, str]) -> Response:
-    """As the API server: `ok`, or a line for each check (None or its problem) if one fails or `?verbose` is set."""
+    """A response as of the API server: `ok`, or a line for each check if one fails or `?verbose` is set.
+
+    A check is None or its problem.
+    """
     failed = any(problem is not None for problem in checks.values())
     if not failed and "verbose" not in query:
         return Response(HTTPStatus.OK, b"ok")

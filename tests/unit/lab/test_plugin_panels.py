@@ -135,7 +135,7 @@ def test_pods_are_grouped_by_the_slurm_job_of_their_label() -> None:
         pod("a/r1", node=1, phase="Running"),
         pod("a/r2", node=0, phase="Running"),
         pod("a/w", reason="Slurm job 8 is pending: Priority"),
-        pod("a/new", reason="a Slurm job for it is being submitted", created=float("nan")),
+        pod("a/new", reason="a Slurm job is being submitted", created=float("nan")),
         pod("a/other", node=0, phase="Running"),
     ]
     objects = {
@@ -147,7 +147,7 @@ def test_pods_are_grouped_by_the_slurm_job_of_their_label() -> None:
     assert table(view, "jobs").rows == (
         (7, "running", 2, "a/r1 and a/r2", "n1 and n2", "60s", None),
         (8, "waiting", 1, "a/w", None, "60s", "Slurm job 8 is pending: Priority"),
-        (None, "without a job", 1, "a/new", None, "", "a Slurm job for it is being submitted"),
+        (None, "without a job", 1, "a/new", None, "", "a Slurm job is being submitted"),
     )
     assert view is not None
     assert view.summary == "2 Slurm jobs: 1 running and 1 waiting. 1 pod without a job."

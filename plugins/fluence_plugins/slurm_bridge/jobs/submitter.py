@@ -304,7 +304,7 @@ class Submitter:
         except (UnavailableError, TokenError):
             raise
         except SlurmError as error:
-            raise _RefusedError(f"Slurm rejects its job: {error}", spec) from error
+            raise _RefusedError(f"Slurm rejects the job: {error}", spec) from error
         self._problems.pop(group, None)
         self._fulfilled[group] = (request, self.now(), self.nodes.generation)
 

@@ -80,17 +80,17 @@ def test_a_job_is_requested_with_the_nodes_that_its_pod_fits_on() -> None:
     assert want.candidates == ("k1", "k2", "k3", "k4")
     assert (want.group, want.needed) == ("Pod default/a", 1)
     assert want.uids == want.members == (world.find(Pod, "a").metadata.uid,)
-    assert "a Slurm job for it is being submitted" in world.reasons("a")
+    assert "a Slurm job is being submitted" in world.reasons("a")
 
 
 def test_a_pod_reports_why_its_job_waits_or_is_missing() -> None:
     world = World()
     world.pods(2).schedule()
     world.stand(7, None, "p-0", text="Slurm job 7 is pending: Priority")
-    world.known = replace(world.known, problems={"Pod default/p-1": "Slurm rejects its job: why"})
+    world.known = replace(world.known, problems={"Pod default/p-1": "Slurm rejects the job: why"})
     world.requeue("Pod default/p-0", "Pod default/p-1").schedule()
     assert "Slurm job 7 is pending: Priority" in world.reasons("p-0")
-    assert "Slurm rejects its job: why" in world.reasons("p-1")
+    assert "Slurm rejects the job: why" in world.reasons("p-1")
 
 
 def test_a_pod_goes_to_its_jobs_node_and_gets_its_share_as_annotations() -> None:
@@ -144,7 +144,7 @@ def test_a_gang_with_a_pod_without_a_node_is_not_bound_and_a_job_for_that_pod_is
 
 
 @pytest.mark.parametrize(
-    ("nodes", "why"), [(("n1",), "but it fits on none of them now"), (("k9",), "this cluster has no node k9")]
+    ("nodes", "why"), [(("n1",), "but the pod fits on none of them now"), (("k9",), "this cluster has no node k9")]
 )
 def test_nodes_of_the_job_that_the_pod_does_not_fit_on_are_reported(nodes: tuple[str, ...], why: str) -> None:
     world = World()
