@@ -46,7 +46,7 @@ class DevicePluginServer:
         try:
             self._server.add_insecure_port(f"unix:{path}")
         except RuntimeError as error:  # gRPC hides the reason
-            raise OSError("it cannot be bound") from error
+            raise OSError("the socket cannot be bound") from error
         starting = asyncio.create_task(self._server.start())
         try:
             await asyncio.shield(starting)

@@ -269,7 +269,7 @@ class _TokenFile:
             try:
                 self.read()
             except (OSError, ValueError) as error:  # the last token is valid for longer, as client-go assumes
-                _log.warning("cannot read the token; using the last one", error=one_line(str(error)))
+                _log.warning("cannot read the token: using the last valid token", error=one_line(str(error)))
         return self._header
 
 

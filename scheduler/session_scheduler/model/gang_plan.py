@@ -216,7 +216,9 @@ def unpacked_plan(pod_group: PodGroup, written: WrittenPlan, packed: str) -> Gan
         unpacking = zlib.decompressobj()
         text = unpacking.decompress(binary, limit)
         if unpacking.unconsumed_tail:
-            raise PlanError(f"PodGroup {pod_group.key}: its plan cannot be read: it unpacks to more than {limit} bytes")
+            raise PlanError(
+                f"PodGroup {pod_group.key}: its plan cannot be read: the plan unpacks to more than {limit} bytes"
+            )
         pods = msgspec.json.decode(text, type=dict[str, PlannedPod])
     except (binascii.Error, zlib.error, ValueError, RecursionError) as error:
         raise PlanError(f"PodGroup {pod_group.key}: its plan cannot be read: {error}") from None

@@ -142,7 +142,7 @@ def _with_nodes(state: ClusterState, text: str, validate: FieldValidation) -> Cl
         raise InputError(f"{where}: no node or file is named {template!r}: {remedy}")
     found = _nodes_in(template, state, where, validate)
     if len(found) != 1:
-        raise InputError(f"{where}: {template} contains {len(found)} nodes: name a file with one")
+        raise InputError(f"{where}: {template} contains {len(found)} nodes: name a file with one node")
     return _with_copies(state, found[0], count, brought=True)
 
 
@@ -165,12 +165,12 @@ def _uniform_node(state: ClusterState, where: str) -> Node:
     """The first node, if all nodes are alike. Raises InputError."""
     nodes = sorted(_nodes(state), key=lambda node: node.metadata.name)
     if not nodes:
-        raise InputError(f"{where}: no node to copy: name a file with one, as NxFILE")
+        raise InputError(f"{where}: no node to copy: name a file with one node, as NxFILE")
     offers = (nodes[0].status.allocatable, nodes[0].spec)
     for node in nodes:
         if (node.status.allocatable, node.spec) != offers:
             names = f"{nodes[0].metadata.name} and {node.metadata.name}"
-            raise InputError(f"{where}: nodes {names} differ: name the one to copy, as NxNODE")
+            raise InputError(f"{where}: nodes {names} differ: name the node to copy, as NxNODE")
     return nodes[0]
 
 

@@ -171,7 +171,7 @@ class ClusterGraph:
     def insert_host(self, host: HostResources) -> Vertex:
         """Add a host as `add_host` does, for a graph that is not loaded yet. Raises GraphError if the name is taken."""
         if f"{self.root.path}/{host.name}" in self.virtual:
-            raise GraphError(f"{self.root.path}/{host.name}: two vertices have this path; give one another name")
+            raise GraphError(f"{self.root.path}/{host.name}: two vertices have this path; rename one of them")
         rank = self._take_rank()
         properties = {names.VIRTUAL_FALSE: ""}
         options = Options(name=host.name, id=rank if host.levels else -1, rank=rank, node_properties=properties)
@@ -342,7 +342,7 @@ class ClusterGraph:
                     if f"{path}/{name}" in self.virtual:
                         continue  # the tree already exists
                     if parent == CLUSTER and name in self._below:
-                        raise GraphError(f"{path}/{name}: two vertices have this path; give one another name")
+                        raise GraphError(f"{path}/{name}: two vertices have this path; rename one of them")
                     self._add_resource(tree, vertex, _Position(entry, name, above, 0, shared), name)
 
     def _add_resource(self, resource: VirtualResource, parent: Vertex, place: "_Position", name: str) -> None:

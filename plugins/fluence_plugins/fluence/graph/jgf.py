@@ -140,7 +140,7 @@ class JGFBuilder:
                 raise GraphError(f"{path}: the graph already has the root {self._root}; add this vertex below it")
             self._root = path
         if path in self._vertices:
-            raise GraphError(f"{path}: two vertices have this path; give one another name")
+            raise GraphError(f"{path}: two vertices have this path; rename one of them")
         if options.size < 0:
             raise GraphError(f"{path}: size {options.size} is negative; use 0 or more")
         clobbered = [key for key in options.properties if key in _WRITTEN]
@@ -226,7 +226,7 @@ class JGFBuilder:
         fields = {node.id: _read(node.metadata, _Fields, node, source) for node in document.graph.nodes}
         paths = {key: found.paths.get(SUBSYSTEM, "") for key, found in fields.items()}
         if len(paths) < len(document.graph.nodes):
-            raise GraphError(f"{source}: two vertices have the same id; give each its own")
+            raise GraphError(f"{source}: two vertices have the same id; give each vertex its own id")
         parents: dict[str, str] = {}
         for edge in document.graph.edges:
             if edge.source not in paths or edge.target not in paths:
@@ -239,7 +239,7 @@ class JGFBuilder:
             parent = parents.get(node.id)
             builder._insert(_vertex(node, fields[node.id], None if parent is None else paths[parent], source))
         if len({vertex.uniq_id for vertex in builder}) < len(builder):
-            raise GraphError(f"{source}: two vertices have the same uniq_id; give each its own")
+            raise GraphError(f"{source}: two vertices have the same uniq_id; give each vertex its own uniq_id")
         return builder
 
 

@@ -196,7 +196,7 @@ class LibraryMatcher(Matcher):
             self._library.update_allocate(jobid, _resource_set(nodes))
             self._held.add(jobid)
         except FluxionError as error:
-            log.warning("[fluence] jobid %d: the library cannot allocate it: %s", jobid, error)
+            log.warning("[fluence] jobid %d: the library cannot allocate this job: %s", jobid, error)
 
     # ---- the graph ---------------------------------------------------------------------------------------------------
 

@@ -230,7 +230,7 @@ class _Session:
         if self.ended is not None:
             raise ConnectionFailedError(self.ended)
         if self._leaving and alternatives:
-            raise ConnectionFailedError("the server is about to shut down: trying another one")
+            raise ConnectionFailedError("the server is about to shut down: trying another server")
 
     def allow(self, subject: str) -> None:
         """Forget a refusal of this subject, because it is retried."""

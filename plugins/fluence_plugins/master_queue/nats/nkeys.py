@@ -50,10 +50,10 @@ def user_key(seed: str) -> UserKey:
     except (binascii.Error, ValueError):
         raise SeedError("a seed has only A-Z and 2-7") from None
     if len(raw) != _SEED_BYTES or crc16(raw[:-2]) != int.from_bytes(raw[-2:], "little"):
-        raise SeedError("its checksum is wrong")
+        raise SeedError("the seed's checksum is wrong")
     kind = (raw[0] & 7) << 5 | raw[1] >> 3
     if raw[0] & 0xF8 != SEED or kind != USER:
-        raise SeedError("it is not a user's seed: those start with SU")
+        raise SeedError("a user's seed starts with SU")
     return UserKey(Ed25519PrivateKey.from_private_bytes(raw[2:-2]))
 
 

@@ -356,8 +356,8 @@ async def test_a_credentials_file_has_jwt_and_seed(server: FakeNats, tmp_path: P
     [
         (lambda text: text[:-1], "a seed has 58 characters"),
         (lambda text: text[:-1] + "1", "a seed has only A-Z and 2-7"),
-        (lambda text: text[:9] + ("B" if text[9] == "A" else "A") + text[10:], "its checksum is wrong"),
-        (lambda _: seed(0)[0], "it is not a user's seed: those start with SU"),
+        (lambda text: text[:9] + ("B" if text[9] == "A" else "A") + text[10:], "the seed's checksum is wrong"),
+        (lambda _: seed(0)[0], "a user's seed starts with SU"),
     ],
 )
 async def test_an_invalid_seed_is_reported_without_the_seed(

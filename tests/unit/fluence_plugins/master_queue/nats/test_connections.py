@@ -335,7 +335,7 @@ async def test_a_server_in_lame_duck_mode_is_left_if_there_is_another(server: Fa
             world.delays.pass_one()
             await until(connected(world, 3))
             assert sorted(other.subjects) == ["a.*", "b.*"]
-    assert world.heard.events[2] == ("lost", "both", "the server is about to shut down: trying another one")
+    assert world.heard.events[2] == ("lost", "both", "the server is about to shut down: trying another server")
 
 
 def _settings(server: FakeNats) -> ConnectorSettings:
