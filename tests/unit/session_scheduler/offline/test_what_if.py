@@ -173,8 +173,8 @@ def test_moved_pods_and_their_new_nodes_are_part_of_the_difference() -> None:
         (["--add-nodes", "c.yaml"], "Node n1: metadata.name: 'n1' already exists in the cluster: rename or remove one"),
         (["--add-nodes", "pods.yaml"], "--add-nodes pods.yaml: pods.yaml contains a Pod: name a file with nodes only"),
         (["--add-nodes", "none.yaml"], "none.yaml: cannot be read"),
-        (["--add-nodes", "big.yaml", "--add-nodes", "2"], "--add-nodes 2: nodes big and n1 differ: name the "
-         "one to copy, as NxNODE"),
+        (["--add-nodes", "big.yaml", "--add-nodes", "2"], "--add-nodes 2: nodes big and n1 differ: name the node "
+         "to copy, as NxNODE"),
         (["-o", "diff"], "-o diff: needs --add-nodes or --without-plugin: add one of them"),
     ],
 )  # fmt: skip
