@@ -135,6 +135,15 @@ def test_pods_without_a_job_are_split_by_their_annotations() -> None:
     assert consumer["metadata"]["annotations"][f"{PREFIX}group-size"] == "1"
 
 
+def test_a_pod_of_a_podgroup_is_rejected_without_a_job() -> None:
+    pod, *_ = pods_of(job(2, annotations={f"{PREFIX}coordination": "shared", f"{PREFIX}group-size": "2"},
+                          labels={f"{PREFIX}group": "qgang"}))  # fmt: skip
+    del pod["metadata"]["ownerReferences"]
+    pod["spec"]["schedulingGroup"] = {"podGroupName": "mine"}
+    why = "pods of one PodGroup cannot start as a producer and later consumers: remove this field"
+    assert f"spec.schedulingGroup: {why}" in refusal(pod)
+
+
 # ---------------------------------------------------------------------- the sidecar
 
 
