@@ -130,16 +130,16 @@ class Workload:
         fits = gpus >= sizes
         allowed = np.where(self._is_whole, states[:, TAKES_WHOLE, None], states[:, TAKES_SHARES, None]) > 0
         amount = (gpus * fits).sum(axis=0)[:, self._of_size]
-        slots = np.floor(gpus / sizes).sum(axis=0)[:, self._of_size]
-        found = allowed[:, self._of_size] & (fits.sum(axis=0)[:, self._of_size] >= self._count)
+        number = fits.sum(axis=0)[:, self._of_size]
+        found = allowed[:, self._of_size] & (number >= self._count)
         usable: FloatColumn = amount * found
         fraction: FloatColumn | float = 1.0
-        copies = slots / self._count
+        copies = number / self._count
         for free, requested in ((states[:, CPU, None], self._cpu), (states[:, MEMORY, None], self._memory)):
             usable *= free >= requested
             needed = np.maximum(requested * copies, 1)
             fraction = np.minimum(fraction, np.maximum(free, 1) / needed)
-        return usable * fraction
+        return usable * np.sqrt(fraction)
 
     def after(self, states: IntColumn, groups: IntColumn, request: GpuRequest) -> IntColumn:
         """The states after a pod with this request was placed, on the fullest GPUs that fit it."""

@@ -68,10 +68,10 @@ def test_a_request_can_use_the_free_parts_of_the_gpus_that_it_fits_on() -> None:
     assert usable(state(16_000, 300, 400)) == [0, 0, 0]
 
 
-def test_cpu_and_memory_limit_what_a_request_can_use_to_their_fraction() -> None:
-    assert usable(state(6_000, 700, 1000, 1000, 1000)) == pytest.approx([3700 * 6 / 7, 1500, 3000])
-    assert usable(state(16_000, 1000, 1000, 1000, 1000, memory=12)) == [4000, 4000, 3000]
-    assert usable(state(3_000, 1000, 1000)) == pytest.approx([1500, 0, 2000])
+def test_cpu_and_memory_limit_what_a_request_can_use_to_the_root_of_their_fraction() -> None:
+    assert usable(state(6_000, 700, 1000, 1000, 1000)) == pytest.approx([3700, 3000 * 0.5**0.5, 3000])
+    assert usable(state(16_000, 1000, 1000, 1000, 1000, memory=12)) == pytest.approx([4000, 4000, 4000 * 0.75**0.5])
+    assert usable(state(1_000, 1000, 1000)) == pytest.approx([2000 * 0.5**0.5, 0, 0])
     assert usable(state(999, 1000, 1000)) == [0, 0, 0]
 
 
