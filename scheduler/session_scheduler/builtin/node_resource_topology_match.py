@@ -9,18 +9,24 @@ if nothing changed.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from math import inf
 from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
+from session_scheduler.base.background import alongside
 from session_scheduler.builtin.numa_requests import Need, Pinned, PodNeeds, Reported, needs_of, pinned_of
 from session_scheduler.builtin.numa_scores import Strategy, fullness, zones_needed
-from session_scheduler.builtin.numa_zones import Items, RowZones, ZoneTable
+from session_scheduler.builtin.numa_zones import SINGLE, Items, Offer, RowZones, ZoneTable, manager_of
 from session_scheduler.builtin.scored_resources import DEFAULT_RESOURCES, ScoredResources
 from session_scheduler.config.settings import PluginArguments
+from session_scheduler.framework.bindings import Runtime
 from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
 from session_scheduler.model.classes import TaskClass
@@ -28,13 +34,16 @@ from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView, Row
 from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
 from session_scheduler.model.groups import NodeChange, Task
 from session_scheduler.model.node_topology import NodeResourceTopology
-from session_scheduler.model.objects import Node, Pod
+from session_scheduler.model.objects import KubeObject, Node, Pod
 from session_scheduler.model.quantity import QuantityError, quantity_text
 
 REPORT_SECONDS: Final = 60.0
 """How often agents compare what they reported with the kubelet's allocations, by default."""
 _MOST_PINNED: Final = 256
 """With more kinds of pods, those that no longer exist are forgotten."""
+_REMEMBERED: Final = 10_000
+"""How many classes keep their needs for queueing hints."""
+_CHECK_SECONDS: Final = 1.0
 _NOT_REPORTED: Final = " while the NodeResourceTopology lacks new pods"
 
 
@@ -92,7 +101,12 @@ class NodeResourceTopologyMatch:
         """By node: those of them that its object does not account for."""
         self._changed: dict[str, None] = {}
         self._due: dict[str, float] = {}
-        """By node: when a pod will have been there for a minute."""
+        """By node: when a pod that the object covers will have been there for a minute."""
+        self._next_due = inf
+        """The earliest of these times, in the machine's monotonic time."""
+        self._offer: tuple[KubeObject | None, Offer | bool] | None = None
+        """The new object of the last event, and what it offers."""
+        self._needs: dict[TaskClass, PodNeeds] = {}
         self._opened = False
 
     # ------------------------------------------------------------------ classes and queueing hints
@@ -110,14 +124,58 @@ class NodeResourceTopologyMatch:
 
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:
-        """Requeue when a node's object has room for the pod, an unreported pod ends, or a node is added."""
+        """Requeue when a changed object has room for the pod, an unreported pod ends, or a node is added."""
         return [
             ClusterEventWithHint(
-                NodeResourceTopology, ActionType.ADD | ActionType.UPDATE | ActionType.DELETE, _has_room_now
+                NodeResourceTopology, ActionType.ADD | ActionType.UPDATE | ActionType.DELETE, self._may_help
             ),
             ClusterEventWithHint(Pod, ActionType.DELETE, _held_some),
             ClusterEventWithHint(Node, ActionType.ADD),
         ]
+
+    def _may_help(self, cls: TaskClass, event: ClusterEvent) -> bool:
+        """Whether a node's new object may have room for a pod of the class."""
+        if self._offer is None or self._offer[0] is not event.new:
+            self._offer = event.new, self._offer_of(event)
+        offer = self._offer[1]
+        if not isinstance(offer, Offer):
+            return offer
+        needs = self._needs.get(cls)
+        if needs is None:
+            if len(self._needs) >= _REMEMBERED:
+                self._needs.clear()
+            needs = self._needs[cls] = needs_of(cls.pod, cls.requests)
+        return offer.may_fit(needs)
+
+    def _offer_of(self, event: ClusterEvent) -> Offer | bool:
+        """What a new object offers; whether an event without a new offer helps all pods.
+
+        Agents write each object every few seconds. A version with the same amounts helps only by showing that it
+        accounts for new pods.
+        """
+        old, new = event.old, event.new
+        if new is None:
+            return True
+        offer = Offer(new)
+        if old is None:
+            return offer if offer.is_single else False
+        was = manager_of(old)
+        if not offer.is_single:
+            return was.policy == SINGLE  # it rejected pods before
+        same = was == offer.manager and old.zones == new.zones
+        return False if same and not self._seen.get(new.metadata.name) else offer
+
+    @hookimpl
+    def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None]:
+        """Retry the rejected pods when an unchanged object comes to account for a pod: no event shows that."""
+        return alongside(self._retry(runtime))
+
+    async def _retry(self, runtime: Runtime) -> None:
+        while True:
+            await asyncio.sleep(_CHECK_SECONDS)
+            if self._next_due <= time.monotonic():
+                self._next_due = inf
+                runtime.change(self.name, lambda: None)
 
     # ------------------------------------------------------------------ what the objects account for
 
@@ -144,11 +202,12 @@ class NodeResourceTopologyMatch:
             self._versions = versions
             names = self._zones.refresh(session.objects(NodeResourceTopology), table.row_of, table.size)
             self._changed.update(dict.fromkeys(names))
-        due = [name for name, time in self._due.items() if time <= session.now]
+        due = [name for name, at in self._due.items() if at <= session.now]
         changed, self._changed = {**self._changed, **dict.fromkeys(due)}, {}
         for name in sorted(changed):
             if name in self._tasks:
                 self._account(session, name)
+        self._next_due = time.monotonic() - session.now + min(self._due.values(), default=inf)
         self._opened = True
         if len(self._pinned) > self._most_pinned:
             classes = {task.cls for task in session.snapshot.cache.tasks.values()}
@@ -176,10 +235,12 @@ class NodeResourceTopologyMatch:
             if task not in waiting:
                 _take(left, task.cls)
         for task, seen in list(self._seen[name].items()):
-            time = seen.time + REPORT_SECONDS
-            if seen.topology is topology and time > session.now:
-                self._due[name] = min(time, self._due.get(name, time))
-            elif _take(left, task.cls):
+            at = seen.time + REPORT_SECONDS
+            if not _take(left, task.cls):
+                continue
+            if seen.topology is topology and at > session.now:
+                self._due[name] = min(at, self._due.get(name, at))
+            else:
                 pinned = _pinned_by(task.cls)
                 session.count(task, {Reported(pinned): 1} if pinned is not None else {})
                 del self._seen[name][task]
@@ -332,18 +393,6 @@ def _take(left: dict[str, int], cls: TaskClass) -> bool:
 
 def _text(need: Need) -> str:
     return " and ".join(f"{quantity_text(amount, milli=name == 'cpu')} {name}" for name, amount in need.requests)
-
-
-def _has_room_now(cls: TaskClass, event: ClusterEvent) -> bool:
-    """Whether a node's object has room for a pod of the class, or allows any pod."""
-    if event.new is None:
-        return True
-    table = ZoneTable()
-    table.refresh({"": event.new}, {"": 0}, 1)
-    if not table.single[0]:
-        return True
-    needs = needs_of(cls.pod, cls.requests).of_scope(pod=bool(table.pod_scope[0]))
-    return bool(_all(RowZones.of(table, np.zeros(1, np.int64)).aligned(needs), 1)[0])
 
 
 def _held_some(_: TaskClass, event: ClusterEvent) -> bool:

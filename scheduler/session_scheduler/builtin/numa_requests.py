@@ -18,6 +18,8 @@ from session_scheduler.model.quantity import QuantityError, parse_quantity
 Amounts = tuple[tuple[str, int], ...]
 """(resource, amount), sorted: cpu in millicores, the rest in base units."""
 _QOS: Final = ("cpu", "memory")
+LARGEST: Final = 2**50
+"""Larger amounts count as this one: what all pods of a node hold must fit 64 bits."""
 
 
 class Need(msgspec.Struct, frozen=True):
@@ -79,7 +81,7 @@ def needs_of(pod: Pod, requests: Mapping[str, int]) -> PodNeeds:
         kind = "sidecar" if is_sidecar(one) else "init"
         needs.append(Need(f"{kind} container", _aligned(one, guaranteed=guaranteed), is_sidecar(one)))
     needs += [Need("container", _aligned(one, guaranteed=guaranteed)) for one in pod.spec.containers]
-    whole = {name: amount for name, amount in requests.items() if guaranteed or _is_device(name)}
+    whole = {name: min(amount, LARGEST) for name, amount in requests.items() if guaranteed or _is_device(name)}
     return PodNeeds(tuple(needs), Need("pod", tuple(sorted(whole.items()))), guaranteed)
 
 
@@ -140,11 +142,11 @@ def _is_exclusive(name: str, amount: int) -> bool:
 
 
 def _amount(name: str, quantity: Quantity) -> int:
-    return parse_quantity(quantity, milli=name == "cpu")
+    return min(parse_quantity(quantity, milli=name == "cpu"), LARGEST)
 
 
 def _sum(amounts: Iterable[Amounts]) -> Amounts:
     total: Counter[str] = Counter()
     for one in amounts:
         total.update(dict(one))
-    return tuple(sorted(total.items()))
+    return tuple(sorted((name, min(amount, LARGEST)) for name, amount in total.items()))

@@ -12,13 +12,11 @@ from typing import Final, Literal
 import numpy as np
 
 from session_scheduler.builtin.numa_requests import Amounts, Need
-from session_scheduler.builtin.numa_zones import RowZones, Zones
+from session_scheduler.builtin.numa_zones import MOST_COMPARED, RowZones, Zones
 from session_scheduler.model.columns import BoolColumn, IntColumn
 
 Strategy = Literal["LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes"]
 HIGHEST: Final = 100
-_MOST_COMBINED: Final = 8
-"""LeastNUMANodes does not compare the sets of zones of a node with more zones: there are too many."""
 
 
 def fullness(strategy: Strategy, zones: RowZones, needs: Sequence[Need], weights: Mapping[str, int]) -> IntColumn:
@@ -60,12 +58,12 @@ def _balance(columns: Sequence[tuple[int, Zones]], exists: BoolColumn) -> IntCol
 def zones_needed(zones: RowZones, costs: Zones, most_nodes: IntColumn, needs: Sequence[Need]) -> IntColumn:
     """By row: higher for fewer zones, by the need that takes the most, and for zones that are near each other.
 
-    `costs` are the distances between zones, shape [zone, zone, row]; `most_nodes` is the kubelet's limit.
+    `costs` are the distances between the first zones, shape [zone, zone, row]; `most_nodes` is the kubelet's limit.
     """
     rows = zones.exists.shape[1]
     step = HIGHEST // np.maximum(most_nodes, 1)
     number, near = np.zeros(rows, np.int64), np.ones(rows, np.bool_)
-    fits = zones.exists.sum(axis=0) <= _MOST_COMBINED
+    fits = zones.exists.sum(axis=0) <= MOST_COMPARED
     for need in needs:
         needed = np.zeros(rows, np.bool_)
         for name, _ in need.requests:
@@ -88,7 +86,7 @@ def _fewest(zones: RowZones, costs: Zones, requests: Amounts) -> tuple[BoolColum
     most, rows = zones.exists.shape
     chosen = np.zeros((most, rows), np.bool_)
     near = np.zeros(rows, np.bool_)
-    few = min(most, _MOST_COMBINED)
+    few = min(most, MOST_COMPARED)
     for size in range(1, few + 1):
         open_ = ~chosen.any(axis=0)
         if not open_.any():

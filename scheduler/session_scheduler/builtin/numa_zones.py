@@ -14,7 +14,7 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from session_scheduler.builtin.numa_requests import Amounts, Need
+from session_scheduler.builtin.numa_requests import LARGEST, Amounts, Need, PodNeeds
 from session_scheduler.model.columns import BoolColumn, IntColumn, RowIndex
 from session_scheduler.model.node_topology import NodeResourceTopology, Zone
 from session_scheduler.model.quantity import QuantityError, parse_quantity
@@ -33,6 +33,8 @@ _DEPRECATED: Final[Mapping[str, tuple[str, bool]]] = {
 _MOST_ZONES: Final = 64
 DEFAULT_MOST_NODES: Final = 8
 """The kubelet's limit of NUMA nodes, unless its option says otherwise."""
+MOST_COMPARED: Final = 8
+"""LeastNUMANodes does not compare the sets of zones of a node with more zones: there are too many."""
 FARTHEST: Final = 255
 """The distance of zones whose distance is not reported."""
 ABSENT: Final = -1
@@ -66,6 +68,29 @@ def manager_of(topology: NodeResourceTopology) -> Manager:
     return Manager(policy, pod_scope, most)
 
 
+class Offer:
+    """What one object offers, to compare with many classes: a pod may fit only if each of its needs fits some zone."""
+
+    def __init__(self, topology: NodeResourceTopology) -> None:
+        self.manager = manager_of(topology)
+        self.zones = [
+            {name: available for name, _, available in amounts_in(zone, topology.metadata.name)}
+            for _, zone in numbered(topology)
+        ]
+        self._names = {name for zone in self.zones for name in zone}
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the kubelet rejects pods that it cannot align. An object without zones is like no object."""
+        return self.manager.policy == SINGLE and bool(self.zones)
+
+    def may_fit(self, needs: PodNeeds) -> bool:
+        """Whether each need by itself fits in some zone."""
+        return all(any(all(zone.get(name, ABSENT) >= amount for name, amount in need.requests if name in self._names)
+                       for zone in self.zones)
+                   for need in needs.of_scope(pod=self.manager.pod_scope))  # fmt: skip
+
+
 class Items(NamedTuple):
     """Equal amounts that the kubelet allocates in one zone each, and how many of them each row has."""
 
@@ -91,8 +116,8 @@ class ZoneTable:
         """By resource: what the object reports as free; ABSENT where the zone does not have the resource."""
         self.reported: dict[str, IntColumn] = {}
         """By resource: what pods have of it in all zones together, by the object; ABSENT where no zone has it."""
-        self.costs: Zones = np.zeros((self._zones, self._zones, 0), np.int64)
-        """The distances between zones, shape [zone, zone, row]."""
+        self.costs: Zones = np.zeros((MOST_COMPARED, MOST_COMPARED, 0), np.int64)
+        """The distances between the first zones, shape [zone, zone, row]."""
 
     def refresh(self, objects: Mapping[str, NodeResourceTopology], rows: Mapping[str, int], size: int) -> list[str]:
         """Read new and changed objects of existing nodes. Returns the names of their nodes."""
@@ -125,7 +150,7 @@ class ZoneTable:
         self.pod_scope = _grown(self.pod_scope, (rows,))
         self.most_nodes = _grown(self.most_nodes, (rows,), DEFAULT_MOST_NODES)
         self.exists = _grown(self.exists, (zones, rows))
-        self.costs = _grown(self.costs, (zones, zones, rows), FARTHEST)
+        self.costs = _grown(self.costs, (MOST_COMPARED, MOST_COMPARED, rows), FARTHEST)
         self.available = {name: _grown(one, (zones, rows), ABSENT) for name, one in self.available.items()}
         self.reported = {name: _grown(one, (rows,), ABSENT) for name, one in self.reported.items()}
 
@@ -149,17 +174,20 @@ class ZoneTable:
         places = {number: place for place, (number, _) in enumerate(zones)}
         for place, (_, zone) in enumerate(zones):
             self.exists[place, row] = True
-            self.costs[place, :, row] = FARTHEST
-            for cost in zone.costs:
-                other = places.get(_number(cost.name))
-                if other is not None:
-                    self.costs[place, other, row] = min(max(cost.value, 0), 2**20)
+            self._write_costs(row, place, {places.get(_number(cost.name), -1): cost.value for cost in zone.costs})
             for name, allocatable, available in amounts_in(zone, topology.metadata.name):
                 if name not in self.available:
                     self.available[name] = np.full((self._zones, self._rows), ABSENT, np.int64)
                     self.reported[name] = np.full(self._rows, ABSENT, np.int64)
                 self.available[name][place, row] = available
                 self.reported[name][row] = max(self.reported[name][row], 0) + max(allocatable - available, 0)
+
+    def _write_costs(self, row: int, place: int, costs: Mapping[int, int]) -> None:
+        if place < MOST_COMPARED:
+            self.costs[place, :, row] = FARTHEST
+            for other, value in costs.items():
+                if 0 <= other < MOST_COMPARED:
+                    self.costs[place, other, row] = min(max(value, 0), 2**20)
 
 
 def _grown(old: NDArray[_T], shape: tuple[int, ...], fill: int = 0) -> NDArray[_T]:
@@ -184,8 +212,8 @@ def amounts_in(zone: Zone, node: str) -> Iterable[tuple[str, int, int]]:
     for one in zone.resources:
         milli = one.name == "cpu"
         try:
-            allocatable = parse_quantity(one.allocatable, milli=milli)
-            yield one.name, allocatable, max(0, parse_quantity(one.available, milli=milli))
+            allocatable, available = (parse_quantity(text, milli=milli) for text in (one.allocatable, one.available))
+            yield one.name, min(LARGEST, allocatable), max(0, min(LARGEST, available))
         except QuantityError as error:
             _log.warning("ignoring an amount of a NodeResourceTopology", node=node, zone=zone.name, resource=one.name,
                          error=str(error))  # fmt: skip

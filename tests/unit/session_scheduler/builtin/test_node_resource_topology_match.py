@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from msgspec.structs import replace
 
 from session_scheduler.builtin import DEFAULT_PLUGINS
 from session_scheduler.engine.explain import explain_pending
+from session_scheduler.framework.bindings import Runtime
 from session_scheduler.model.meta import ObjectMeta
 from session_scheduler.model.node_topology import NodeResourceTopology
 from session_scheduler.model.objects import Pod, ResourceRequirements
@@ -138,6 +142,124 @@ def test_an_unchanged_object_that_covers_a_new_pod_reports_it_after_a_minute() -
     found.advance(20).add(topology("n2", {"cpu": 1}), guaranteed("other", cpu=1))
     found.node("n3", cpu=1).schedule()
     found.advance(400).schedule().assert_bound("next", "n1")
+
+
+def test_when_an_unchanged_object_covers_a_new_pod_the_rejected_pods_are_retried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("session_scheduler.builtin.node_resource_topology_match._CHECK_SECONDS", 0.01)
+    found = with_node(*HALVES, used={0: {"cpu": 8}}).add(guaranteed("new", cpu=8)).schedule()
+    found.add(guaranteed("next", cpu=8)).schedule().assert_pending("next", UNREPORTED)
+    plugin = found.plugin(NAME)
+    assert not changes(plugin, 0.1)
+    monkeypatch.setattr("session_scheduler.builtin.node_resource_topology_match.time", Later(60))
+    assert changes(plugin, 10) == [NAME]
+    assert not changes(plugin, 0.1)
+    found.scheduler.queue.plugin_changed(NAME)
+    found.advance(60).schedule().assert_bound("next", "n1")
+
+
+def test_nothing_is_retried_because_an_object_does_not_cover_a_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = with_node(*HALVES).add(guaranteed("new", cpu=8)).schedule().add(guaranteed("next", cpu=8)).schedule()
+    monkeypatch.setattr("session_scheduler.builtin.node_resource_topology_match._CHECK_SECONDS", 0.01)
+    monkeypatch.setattr("session_scheduler.builtin.node_resource_topology_match.time", Later(60))
+    assert not changes(found.plugin(NAME), 0.1)
+
+
+class Later:
+    """The module `time`, some seconds later."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self._seconds
+
+
+def changes(plugin: Any, seconds: float) -> list[str]:
+    """The plugins whose rejected pods the plugin retries within this time; it ends with the first."""
+    found: list[str] = []
+
+    async def serve() -> None:
+        came = asyncio.Event()
+
+        def change(name: str, _: object) -> None:
+            found.append(name)
+            came.set()
+
+        async with plugin.serve(Runtime(lambda *_: None, lambda: True, change=change)):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(came.wait(), seconds)
+
+    asyncio.run(serve())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("change", "retried"),
+    [
+        ({}, False),
+        ({"used": {0: {"cpu": 1}}}, False),
+        ({"used": {0: {"cpu": 0}}, "scope": "pod"}, False),
+        ({"policy": "none"}, True),
+    ],
+)
+def test_an_update_retries_a_pod_only_if_it_may_fit_now(change: dict[str, Any], retried: bool) -> None:
+    found = with_node(*HALVES).add(guaranteed("waits", cpu=9)).schedule().assert_pending("waits").advance(30)
+    found.add(topology("n1", *HALVES, **change))
+    assert due(found, "waits") == retried
+
+
+def test_an_update_with_equal_amounts_retries_pods_beside_new_pods() -> None:
+    """It may show that it accounts for them."""
+    found = with_node(*HALVES).add(guaranteed("a", cpu=6), guaranteed("b", cpu=6)).schedule().assert_all_bound()
+    found.add(guaranteed("waits", cpu=4)).schedule().assert_pending("waits", UNREPORTED)
+    again = topology("n1", *HALVES)
+    found.advance(30).schedule().add(replace(again, metadata=ObjectMeta(name="n1", labels={"version": "2"})))
+    assert due(found, "waits")
+
+
+@pytest.mark.parametrize("policy", ["none", "best-effort"])
+def test_updates_of_nodes_that_reject_no_pod_retry_nothing(policy: str) -> None:
+    found = with_node(*HALVES).node("n2", cpu=1).add(topology("n2", {"cpu": 1}, policy=policy))
+    found.add(guaranteed("waits", cpu=9)).schedule().assert_pending("waits").advance(30)
+    found.add(topology("n2", {"cpu": 1}, policy=policy, used={0: {"cpu": 1}}))
+    assert not due(found, "waits")
+
+
+def due(found: FakeCluster, name: str) -> bool:
+    """Whether the next cycle tries the pod."""
+    found._sync()
+    return any(name in key for key in found._due())
+
+
+@pytest.mark.parametrize("key", ["cpu", "memory", GPU])
+@pytest.mark.parametrize("amount", ["1e20", "64Pi", "-5", "1e-9"])
+def test_extreme_amounts_of_an_object_stop_nothing(amount: str, key: str) -> None:
+    zone = {"cpu": 8, "memory": 64 << 30, GPU: 4}
+    made = topology("n1", zone, zone)
+    zones = tuple(
+        replace(one, resources=tuple(replace(part, available=amount, allocatable=amount) if part.name == key else part
+                                     for part in one.resources))
+        for one in made.zones
+    )  # fmt: skip
+    found = with_node(zone, zone, name="n2", found=with_node(zone, zone)).add(replace(made, zones=zones))
+    found.add(guaranteed(f"p{number}", cpu=4, gpu=2) for number in range(4)).schedule().assert_all_bound()
+
+
+@pytest.mark.parametrize("key", ["cpu", "memory", "gpu"])
+def test_pods_with_extreme_amounts_leave_no_zone_room(key: str) -> None:
+    zone = {"cpu": 8, "memory": 64 << 30, GPU: 4}
+    amounts: dict[str, Any] = {"cpu": 1, "gpu": 1, key: "1e20"}
+    found = with_node(zone, zone, name="n2", found=with_node(zone, zone))
+    found.add(guaranteed(f"big{n}", **amounts, bound_to="n1", scheduler="other") for n in range(100))
+    found.add(guaranteed("p", cpu=4, gpu=1)).schedule().assert_bound("p", "n2")
+    found.add(guaranteed("too-large", **amounts)).schedule().assert_pending("too-large")
+
+
+def test_a_node_with_many_zones_takes_no_memory_on_the_others() -> None:
+    found = with_node(*[{"cpu": 1}] * 64).add(guaranteed("p", cpu=1)).schedule().assert_bound("p")
+    assert found.plugin(NAME)._zones.costs.shape[:2] == (8, 8)
 
 
 def test_after_a_restart_pods_that_the_object_covers_count_as_reported() -> None:
