@@ -5,7 +5,6 @@ The names are those of ResourceQuota: `<class>.deviceclass.resource.k8s.io/devic
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from session_scheduler.model.devices import ALL, Allocation, DeviceClaim, ExactRequest, ResourceClaim
@@ -29,8 +28,19 @@ def claim_amounts(claim: ResourceClaim) -> dict[str, int]:
     Of the alternatives of a request, each class counts with the largest one. A request for all devices counts as one
     device until it is allocated. Devices with admin access do not count: they stay free for other claims.
     """
+    found: dict[str, int] = {}
+    for alternatives in claim_alternatives(claim):
+        for name in dict.fromkeys(name for one in alternatives for name in one):
+            found[name] = found.get(name, 0) + max(one.get(name, 0) for one in alternatives)
+    return found
+
+
+def claim_alternatives(claim: ResourceClaim) -> list[list[dict[str, int]]]:
+    """By request of a claim: what each of its alternatives counts with. If it is allocated: only what it has."""
     devices, allocation = claim.spec.devices, claim.status.allocation
-    return _requested(devices) if allocation is None else _allocated(devices, allocation)
+    if allocation is not None:
+        return [[_allocated(devices, allocation)]]
+    return [list(map(_requested, request.first_available or (request.exactly,))) for request in devices.requests]
 
 
 def _allocated(devices: DeviceClaim, allocation: Allocation) -> dict[str, int]:
@@ -45,19 +55,7 @@ def _allocated(devices: DeviceClaim, allocation: Allocation) -> dict[str, int]:
     return found
 
 
-def _requested(devices: DeviceClaim) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for request in devices.requests:
-        for name, most in _most(request.first_available or (request.exactly,)).items():
-            found[name] = found.get(name, 0) + most
-    return found
-
-
-def _most(alternatives: Iterable[ExactRequest | None]) -> dict[str, int]:
-    """By class: the most devices that one of the alternatives requests."""
-    found: dict[str, int] = {}
-    for one in alternatives:
-        if one is not None and one.device_class_name and not one.admin_access:
-            name = amount_name(one.device_class_name)
-            found[name] = max(found.get(name, 0), 1 if one.allocation_mode == ALL else one.count)
-    return found
+def _requested(one: ExactRequest | None) -> dict[str, int]:
+    if one is None or not one.device_class_name or one.admin_access:
+        return {}
+    return {amount_name(one.device_class_name): 1 if one.allocation_mode == ALL else one.count}

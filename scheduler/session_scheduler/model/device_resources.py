@@ -15,7 +15,9 @@ import numpy as np
 
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, NodeTable, NodeView
-from session_scheduler.model.device_amounts import device_class_of
+from session_scheduler.model.device_amounts import claim_alternatives, claim_amounts, device_class_of
+from session_scheduler.model.devices import ResourceClaim
+from session_scheduler.model.gpu_shares import GPU_MEMORY
 from session_scheduler.model.group_refs import COSCHEDULING_LABEL
 from session_scheduler.model.groups import PREEMPTIBILITY_LABEL
 from session_scheduler.model.objects import Pod
@@ -25,6 +27,11 @@ from session_scheduler.model.selectors import nodes_with
 _NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 _WHOLE: Final = 1000
 """One device, in thousandths."""
+
+
+def counts_devices(amount: str) -> bool:
+    """Whether a device resource can sum up the amounts of this name: not cpu, not bytes, and no other sums."""
+    return "/" in amount and amount != GPU_MEMORY and not amount.endswith(DEVICES_SUFFIX)
 
 
 class DeviceResource(msgspec.Struct, frozen=True):
@@ -104,11 +111,15 @@ class DeviceResources:
             return _NOTHING
         return {one.name: total for one in self.listed if (total := one.of(cls.queue_amounts)) and counts(one)}
 
-    def with_sums(self, amounts: Mapping[str, int]) -> Mapping[str, int]:
-        """The amounts of a claim, and their sums."""
+    def of_claim(self, claim: ResourceClaim) -> Mapping[str, int]:
+        """The amounts of a claim, and their sums; of the alternatives of a request the largest sum."""
+        amounts = claim_amounts(claim)
         if not self.listed or not amounts:
             return amounts
-        return {**amounts, **{one.name: total for one in self.listed if (total := one.of(amounts))}}
+        parts = claim_alternatives(claim)
+        sums = {one.name: sum(max(map(one.of, alternatives), default=0) for alternatives in parts)
+                for one in self.listed}  # fmt: skip
+        return amounts | {name: total for name, total in sums.items() if total}
 
     def add_capacity(self, table: NodeTable, total: Amounts) -> None:
         """Add the capacity of each device resource to those of the resources."""

@@ -13,7 +13,6 @@ from typing import Final
 
 import msgspec
 
-from session_scheduler.model.device_amounts import claim_amounts
 from session_scheduler.model.device_resources import DeviceResources
 from session_scheduler.model.devices import ResourceClaim
 from session_scheduler.model.queue_shares import Counts
@@ -73,7 +72,7 @@ class ClaimUse:
 
     def put(self, claim: ResourceClaim) -> bool:
         """Count a new or changed claim. Returns whether that changes any amount."""
-        amounts = self.devices.with_sums(claim_amounts(claim))
+        amounts = self.devices.of_claim(claim)
         return self._set(claim.key, amounts, allocated=claim.status.allocation is not None)
 
     def remove(self, claim: str) -> bool:

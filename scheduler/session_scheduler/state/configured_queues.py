@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from session_scheduler.config.settings import DeviceResourceConfig, QueueConfig
 from session_scheduler.errors import InputError
-from session_scheduler.model.device_resources import DeviceResource
+from session_scheduler.model.device_amounts import amount_name
+from session_scheduler.model.device_resources import DeviceResource, counts_devices
+from session_scheduler.model.gpu_shares import GPU_FRACTION
 from session_scheduler.model.queues import QueueSpec, QueueTree, queue_spec, with_known_devices
 
 
@@ -24,10 +26,12 @@ def devices_of_config(one: DeviceResourceConfig) -> DeviceResource:
 def check_configured(
     queues: Iterable[QueueConfig], source: str, device_resources: Iterable[DeviceResourceConfig] = ()
 ) -> None:
-    """Raises InputError with a line for each invalid queue: its path in the file, and the error."""
-    listed, known = list(queues), {devices_of_config(one).name for one in device_resources}
+    """Raises InputError with a line for each invalid queue or device resource: its path in the file, and the error."""
+    listed, devices = list(queues), list(device_resources)
+    known = {devices_of_config(one).name for one in devices}
     tree = QueueTree(with_known_devices(of_config(queue), known) for queue in listed)
-    wrong = []
+    wrong = [f"{source}: deviceResources[{index}].{problem}"
+             for index, one in enumerate(devices) for problem in _wrong_resources(one)]  # fmt: skip
     for index, queue in enumerate(listed):
         problem = tree.problem(queue.name)
         if problem is not None and problem.reason != "ParentNotReady":
@@ -36,3 +40,13 @@ def check_configured(
             wrong.append(f"{source}: queues[{index}]{at}: {message}")
     if wrong:
         raise InputError(*wrong)
+
+
+def _wrong_resources(one: DeviceResourceConfig) -> Iterator[str]:
+    for place, name in enumerate(one.resources):
+        if not counts_devices(name):
+            remedy = f"use an extended resource such as nvidia.com/gpu, {GPU_FRACTION}, or {amount_name('CLASS')}"
+            yield f"resources[{place}]: {name!r} does not count devices: {remedy}"
+        elif name in one.resources[:place]:
+            first = f"resources[{one.resources.index(name)}]"
+            yield f"resources[{place}]: {name!r} is also {first}: remove one of the two"

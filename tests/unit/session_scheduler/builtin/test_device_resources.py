@@ -15,11 +15,13 @@ from session_scheduler.model.queues import QUEUE_LABEL, shown_amounts
 from session_scheduler.state.configured_queues import check_configured
 from session_scheduler.testing import FakeCluster, gang, pod
 
-from .test_device_quota import counts, fair, taken
+from .test_device_quota import BIG, counts, either, fair, taken
 from .test_dynamic_resources import claim, device_class, made, slice_of, user
 
 WHOLE = "nvidia.com/gpu"
 FRACTION = "fluence.flux-framework.org/gpu-fraction"
+MEMORY = "fluence.flux-framework.org/gpu-memory"
+GPU_CLASS = "gpu.deviceclass.resource.k8s.io/devices"
 MODEL = "nvidia.com/gpu.product"
 A100 = "a100.fluence.flux-framework.org/devices"
 GPUS = "gpus.fluence.flux-framework.org/devices"
@@ -169,6 +171,17 @@ def test_claims_count_by_class_on_all_nodes() -> None:
     assert fair(cluster, "a", A100) == 3000
 
 
+def test_of_the_alternatives_of_a_claim_the_larger_sum_counts() -> None:
+    devices = (DeviceResourceConfig(name="gpus", resources=(GPU_CLASS, BIG)),)
+    cluster = fleet(QueueConfig(name="a", limit={GPUS: 3}), devices=devices)
+    cluster.add(device_class(), device_class("big"), slice_of("n2", "d0", "d1", "d2"))
+    cluster.add(either("c", ("big", 2), ("gpu", 1)), user("p", "c", queue="a"))
+    cluster.add(either("d", ("big", 4), ("gpu", 1)), user("q", "d", queue="a"))
+    cluster.run()
+    cluster.assert_bound("p")
+    cluster.assert_pending("q", f"queue 'a' has reached its limit of {GPUS}: limit 3, allocated 2, requested 4")
+
+
 def test_queues_share_a_model_and_reclaim_what_they_deserve() -> None:
     cluster = fleet(QueueConfig(name="a"), QueueConfig(name="b", deserved={A100: 3}))
     wanted: dict[str, Any] = {"node_selector": {MODEL: "A100"}}
@@ -195,6 +208,22 @@ def test_a_queue_with_an_unknown_device_resource_is_not_ready() -> None:
     cluster.run()
     text = f"limit.{A100}: unknown device resource: add it to deviceResources in the scheduler's configuration"
     cluster.assert_pending("p", f"queue 'a' is not ready: {text}")
+
+
+@pytest.mark.parametrize("name", ["cpu", "memory", "pods", "hugepages-2Mi", MEMORY, GPUS])
+def test_the_configuration_rejects_amounts_that_do_not_count_devices(name: str) -> None:
+    wrong = DeviceResourceConfig(name="a100", resources=(WHOLE, name))
+    with pytest.raises(InputError) as error:
+        check_configured((), "file", (ALL, wrong))
+    remedy = (
+        f"use an extended resource such as nvidia.com/gpu, {FRACTION}, or CLASS.deviceclass.resource.k8s.io/devices"
+    )
+    assert str(error.value) == f"file: deviceResources[1].resources[1]: {name!r} does not count devices: {remedy}"
+
+
+def test_the_configuration_rejects_an_amount_that_would_count_twice() -> None:
+    with pytest.raises(InputError, match=r"deviceResources\[0\]\.resources\[1\].*is also resources\[0\]: remove"):
+        check_configured((), "file", (DeviceResourceConfig(name="a100", resources=(WHOLE, WHOLE)),))
 
 
 def test_the_configuration_rejects_names_twice_and_unknown_ones_in_queues() -> None:
