@@ -62,11 +62,14 @@ def _in_level(session: Session, group: Group, level: str, sets: list[NodeSet] | 
     table = session.table
     values, texts = table.all_rows().label(level), table.label_values.names
     rows = [task.row for task in group.tasks.values() if task.row >= 0]
-    numbers = np.unique(values[rows] if rows else values[table.valid()]).tolist()
-    whole = [NodeSet(table.valid())] if sets is None else sets
-    domains = sorted((natural(texts[number]), number) for number in numbers if number >= 0)
-    found = [NodeSet(one.mask & (values == number), texts[number]) for _, number in domains for one in whole]
-    return [one for one in found if one.mask.any()] or _none(f"no node has the label {level!r}")
+    allowed = values >= 0
+    if rows:
+        allowed &= np.isin(values, values[rows])
+    found = [(natural(texts[number]), place, NodeSet(one.mask & (values == number), texts[number]))
+             for place, one in enumerate([NodeSet(table.valid())] if sets is None else sets)
+             for number in np.unique(values[one.mask & allowed]).tolist()]  # fmt: skip
+    found.sort(key=lambda part: part[:2])
+    return [part for *_, part in found] or _none(f"no node has the label {level!r}")
 
 
 def _undivided_sets(session: Session, group: Group) -> list[NodeSet] | None:

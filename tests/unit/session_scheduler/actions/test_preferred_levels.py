@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from session_scheduler.actions.node_sets import NodeSet
 from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.model.preferred_levels import PREFER_WITHIN, preferred_levels
 from session_scheduler.testing.builders import pod, pod_group
@@ -54,6 +55,19 @@ def test_without_the_annotation_it_is_spread_over_the_emptiest_nodes() -> None:
 def test_the_fuller_domain_is_preferred_so_that_others_stay_whole() -> None:
     found = network().add(pod("runs", bound_to="c1", cpu=1)).add(group("g", 2), members("g", 2)).schedule()
     assert used(found, "g") == {"c"}
+
+
+def test_only_sets_with_nodes_are_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels of hosts in a topology constraint's domains would be as many sets as the product of both."""
+    built: list[NodeSet] = []
+
+    def make(*given: Any) -> NodeSet:
+        built.append(NodeSet(*given))
+        return built[-1]
+
+    monkeypatch.setattr("session_scheduler.actions.node_sets.NodeSet", make)
+    network().add(group("g", 1, BLOCK, topology=BLOCK), members("g", 1)).schedule().assert_all_bound()
+    assert len(built) == 8
 
 
 def test_a_gang_that_fits_in_no_block_is_placed_below_one_spine() -> None:
