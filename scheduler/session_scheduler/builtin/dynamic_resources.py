@@ -33,7 +33,7 @@ from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Gate, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
-from session_scheduler.model.device_amounts import claim_amounts, device_class_of
+from session_scheduler.model.device_amounts import amount_name, claim_amounts, device_class_of
 from session_scheduler.model.devices import (
     EXTENDED_CLAIM,
     Allocation,
@@ -95,8 +95,16 @@ class _Opened(msgspec.Struct):
     states: dict[TaskClass, _State] = msgspec.field(default_factory=dict)
     unavailable: dict[TaskClass, dict[str, ResourceClaim]] = msgspec.field(default_factory=dict)
     """The allocated claims that are not usable on some node."""
-    being_freed: frozenset[str] | None = None
+    uses: _Uses | None = None
+
+
+class _Uses(msgspec.Struct):
+    """What the reservations of claims say about pods."""
+
+    being_freed: set[str]
     """The amounts of claims that pods no longer use, and that their controller has not deallocated yet."""
+    rows: set[int]
+    """Of the nodes where pods use claims for extended resources."""
 
 
 class DynamicResources:
@@ -181,10 +189,11 @@ class DynamicResources:
                                   own_filter=True)  # fmt: skip
 
     def _claims_of(self, task: Task) -> list[ResourceClaim]:
-        """A task's claims that exist."""
-        session = self._opened.session
-        known = session.objects(ResourceClaim) if session is not None and task.cls.claims else {}
-        return [self._holdings.now(known[key]) for key in task.cls.claims if key in known]
+        """A task's claims that exist, also the one for its extended resources."""
+        session, made = self._opened.session, task.pod.status.extended_resource_claim_status
+        keys = [*task.cls.claims, *([f"{task.cls.namespace}/{made.resource_claim_name}"] if made is not None else ())]
+        known = session.objects(ResourceClaim) if session is not None and keys else {}
+        return [self._holdings.now(known[key]) for key in keys if key in known]
 
     @hookimpl
     def prepare(self, session: Session, cls: TaskClass) -> Skip | Refusal | Prepared:
@@ -233,20 +242,12 @@ class DynamicResources:
         are still allocated, and evicting more pods would free too many.
         """
         requested = {name for claim in state.claims for name in claim_amounts(claim)}
-        if requested & self._being_freed(session):
+        requested.update(amount_name(one.metadata.name) for one in state.extended.values())
+        uses = self._opened.uses = self._opened.uses or _uses_in(session)
+        if requested & uses.being_freed:
             return np.ones(len(nodes), np.bool_)
-        unresolvable: BoolColumn = nodes.counter(_USERS) == 0
+        unresolvable: BoolColumn = (nodes.counter(_USERS) == 0) & ~np.isin(nodes.row_numbers, list(uses.rows))
         return unresolvable
-
-    def _being_freed(self, session: Session) -> frozenset[str]:
-        if self._opened.being_freed is None:
-            tasks, names = session.snapshot.cache.tasks, set[str]()
-            for claim in session.objects(ResourceClaim).values():
-                users = claim.status.reserved_for
-                if users and not any(one.resource != "pods" or one.uid in tasks for one in users):
-                    names.update(claim_amounts(claim))
-            self._opened.being_freed = frozenset(names)
-        return self._opened.being_freed
 
     @hookimpl
     def fits_if(self, cls: TaskClass, nodes: NodeView, state: _State) -> Sequence[Sequence[str] | None] | None:
@@ -457,6 +458,17 @@ class DynamicResources:
             found.append(self._special[pod.metadata.uid].allocation)
         results = (result for one in found if one is not None for result in one.devices.results)
         return {"devices": [f"{result.driver}/{result.pool}/{result.device}" for result in results]}
+
+
+def _uses_in(session: Session) -> _Uses:
+    tasks, found = session.snapshot.cache.tasks, _Uses(set(), set())
+    for claim in session.objects(ResourceClaim).values():
+        users = claim.status.reserved_for
+        if users and not any(one.resource != "pods" or one.uid in tasks for one in users):
+            found.being_freed.update(claim_amounts(claim))
+        elif EXTENDED_CLAIM in claim.metadata.annotations:
+            found.rows.update(tasks[one.uid].row for one in users if one.uid in tasks)
+    return found
 
 
 def _claim_helps(cls: TaskClass, event: ClusterEvent) -> bool:

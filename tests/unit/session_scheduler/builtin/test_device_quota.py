@@ -347,3 +347,26 @@ def test_a_pod_preempts_devices_of_its_own_queue() -> None:
     cluster.add(of("high", "a", "high", priority=9))
     cluster.run(cycles=2)
     assert taken(cluster) == ["low"]
+
+
+@pytest.mark.parametrize("by_claim", [False, True])
+def test_a_pod_preempts_devices_that_another_has_as_an_extended_resource(by_claim: bool) -> None:
+    name = "example.com/gpu"
+    cluster = FakeCluster(config=SchedulerConfig(bindings_in_flight=1_000))
+    cluster.nodes(2, cpu="64")
+    cluster.add(device_class(extendedResourceName=name), slice_of("n1", "d0", "d1"))
+    cluster.add(pod("low", requests={name: 1}, priority=1), pod("next", requests={name: 1}, priority=2))
+    cluster.run()
+    cluster.assert_all_bound()
+    high = pod("high", requests={name: 1}, priority=9)
+    cluster.add(claim("own"), user("high", "own", priority=9) if by_claim else high)
+    cluster.run(cycles=2)
+    assert taken(cluster) == ["low"]
+    cluster.finish_deletions()
+    for _ in range(3):
+        cluster.advance(30)
+        cluster.run()
+    assert not taken(cluster), "the device is being freed"
+    freed(cluster, "low")
+    cluster.run()
+    cluster.assert_bound("high", "n1")
