@@ -315,11 +315,20 @@ def _about(plugin: _Thing) -> str:
 
 
 def _queues(queues: Sequence[_Thing], width: int) -> Iterable[RenderableType]:
+    """A row for each queue, or if that is too wide for each queue and resource."""
     amounts = ("deserved", "limit", "fairShare", "allocated", "pending")
     rows = [("  " * queue["depth"] + queue["name"], *(_amounts(queue[one]) for one in amounts), queue["reason"])
             for queue in queues]  # fmt: skip
     columns = ("QUEUE", "DESERVED", "LIMIT", "FAIR SHARE", "ALLOCATED", "PENDING", "REASON")
-    yield from _with_texts(columns, rows, [queue["name"] for queue in queues], width)
+    if sum(_widths(columns, rows)[:-1]) + _GAP * (len(columns) - 2) <= width:
+        yield from _with_texts(columns, rows, [queue["name"] for queue in queues], width)
+        return
+    by_resource: list[tuple[object, ...]] = []
+    for queue, (name, *_) in zip(queues, rows, strict=True):
+        resources = sorted({one for key in amounts for one in queue[key]}) or [""]
+        by_resource += [(name, one, *(queue[key].get(one) for key in amounts)) for one in resources]
+    yield _table((columns[0], "RESOURCE", *columns[1:-1]), by_resource)
+    yield from (Text(f"{queue['name']}: {queue['reason']}") for queue in queues if queue["reason"])
 
 
 def _amounts(amounts: Mapping[str, str]) -> str:
@@ -336,13 +345,17 @@ def _with_texts(
 
     If they leave too little width for it, each sentence is a line below the table, after the row's head.
     """
-    widths = [max(map(cell_len, (column, *map(_cell, cells)))) for column, *cells in zip(columns, *rows, strict=True)]
+    widths = _widths(columns, rows)
     left = width - sum(widths[:-1]) - _GAP * (len(widths) - 1)
     if left >= min(widths[-1], _SENTENCE):
         yield _table(columns, rows, last_width=left)
         return
     yield _table(columns[:-1], [row[:-1] for row in rows])
     yield from (Text(f"{head}: {row[-1]}") for head, row in zip(heads, rows, strict=True) if row[-1])
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[int]:
+    return [max(map(cell_len, (column, *map(_cell, cells)))) for column, *cells in zip(columns, *rows, strict=True)]
 
 
 def _table(

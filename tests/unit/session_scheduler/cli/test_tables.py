@@ -120,6 +120,25 @@ def test_on_a_terminal_of_80_columns_a_reason_wraps_in_its_column_and_nothing_is
     assert all(len(line) <= 80 for line in lines)
 
 
+def test_queues_whose_amounts_are_wider_than_the_terminal_have_a_row_for_each_resource(terminal, capsys):
+    gpus = "gpu.nvidia.com.deviceclass.resource.k8s.io/devices"
+    amounts = {"deserved": {gpus: "4", "cpu": "64"}, "limit": {gpus: "8"}, "fairShare": {gpus: "4", "cpu": "64"},
+               "allocated": {"cpu": "500m"}, "pending": {}}  # fmt: skip
+    research = {"name": "research", "depth": 0, "reason": None, **amounts}
+    vision = {"name": "vision", "depth": 1, "reason": "a reason", **{key: {} for key in amounts}}
+    terminal(120)
+    lines = _printed(capsys, {"queues": [research, vision]})
+    assert [line.split() for line in lines] == [
+        ["QUEUE", "RESOURCE", "DESERVED", "LIMIT", "FAIR", "SHARE", "ALLOCATED", "PENDING"],
+        ["research", "cpu", "64", "-", "64", "500m", "-"],
+        ["research", gpus, "4", "8", "4", "-", "-"],
+        ["vision", "-", "-", "-", "-", "-", "-"],
+        ["vision:", "a", "reason"],
+    ]
+    terminal(300)
+    assert len(_printed(capsys, {"queues": [research, vision]})) == 3
+
+
 def test_a_cell_that_is_wider_than_the_terminal_is_folded_and_not_cut(terminal, capsys):
     terminal(30)
     name = "x" * 63
