@@ -34,6 +34,7 @@ class EligibleVictims:
         self._others_reclaimed = session.runner.reclaims
         self._limited = reclaims or session.runner.limits_preemption
         self._running = session.queues.running if session.queues.active else None
+        self._by_model = session.queues.by_model
         self._row_of, self._rows = session.table.row_of, session.table.size
         naive, trials = session.evaluator.naive, session.trials
         self._touched, self._known_rows = session.ledger.touched, {} if naive else trials.rows_with_victims
@@ -95,9 +96,9 @@ class EligibleVictims:
             return None
         staying = [task for task in victims if not self._leaves(task)]
         if self._reclaims:
-            return tuple([(task.group.queue, task.cls, self._gang(task)) for task in staying])
-        return tuple([(task.group.queue, task.cls, self._gang(task), task.group.priority, task.group.preemptible)
-                      for task in staying])  # fmt: skip
+            return tuple([(task.group.queue, task.cls, self._by_model(task), self._gang(task)) for task in staying])
+        return tuple([(task.group.queue, task.cls, self._by_model(task), self._gang(task), task.group.priority,
+                       task.group.preemptible) for task in staying])  # fmt: skip
 
     def others_end_on(self, node: str) -> bool:
         """Whether another preemption evicts tasks on the node that this group could evict, too."""
@@ -145,10 +146,12 @@ class EligibleVictims:
 
     def _is_reclaimable(self, task: Task) -> bool:
         """Whether a task is in another queue, preemptible, and the reclaimable callbacks allow it. They are asked once
-        for equal ones: of one class, with equal labels and priority.
+        for equal ones: of one class, with equal labels, priority and device resources.
         """
         group = task.group
-        kind = (task.cls, task.kind, task.priority, self._leaves(task)) if group.single else group
+        kind: object = group
+        if group.single:
+            kind = task.cls, task.kind, task.priority, self._by_model(task), self._leaves(task)
         answer = self._reclaimable.get(kind)
         if answer is None:
             answer = self._is_of_other_queue(task) and bool(self._runner.reclaimable(self._group, (task,)))

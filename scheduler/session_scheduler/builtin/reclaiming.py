@@ -139,8 +139,8 @@ class Reclaiming:
         gone = () if scenario.moves else scenario.victims
         victims = [task for task in gone if not session.leaves(task) and session.queues.concerns(task)]
         counted = list(filter(session.nominations.comes_next, scenario.nominated))
-        kinds = tuple((task.group.queue, task.cls, tuple(sorted(session.queues.devices_of(task).items())),
-                       task.group.preemptible) for task in victims)  # fmt: skip
+        kinds = tuple((task.group.queue, task.cls, session.queues.by_model(task), task.group.preemptible)
+                      for task in victims)  # fmt: skip
         key = (kinds,
                tuple(task.cls for task in counted), tuple(task.cls for task in scenario.nominated),
                tuple(scenario.nominated.values()) if session.queues.devices.by_node else ())  # fmt: skip

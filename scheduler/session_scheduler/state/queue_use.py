@@ -198,6 +198,12 @@ class QueueUse:
         found = self._devices_of.get(task)
         return self.devices.certain(task.cls) if found is None else found
 
+    def by_model(self, task: Task) -> tuple[tuple[str, int], ...]:
+        """The device resources of a task on a node, if nodes decide which ones tasks of a class have: equal tasks may
+        have other ones.
+        """
+        return tuple(sorted(self.devices_of(task).items())) if self.devices.by_node else ()
+
     def requested(self) -> set[str]:
         """The names of all amounts that pods of queues have or request."""
         return {name for counts in self._counts.values() for amounts in (counts.allocated, counts.pending)

@@ -194,6 +194,24 @@ def test_queues_share_a_model_and_reclaim_what_they_deserve() -> None:
     assert len(taken(cluster)) == 3
 
 
+@pytest.mark.parametrize("evaluation", ["naive", "heap", "board"])
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("models", [("A100", "T4"), ("T4", "A100")])
+def test_equal_pods_on_other_models_are_other_victims(models: tuple[str, ...], seed: int, evaluation: Any) -> None:
+    """The queue keeps the A100s that it deserves, and gives up the T4s."""
+    queues = (QueueConfig(name="a", deserved={A100: 4}), QueueConfig(name="b"))
+    config = SchedulerConfig(bindings_in_flight=1_000, seed=seed, queues=queues, device_resources=(BY_MODEL, ALL))
+    cluster = FakeCluster(config=config, evaluation=evaluation)
+    for number, model in enumerate(models):
+        cluster.node(f"n{number}", cpu="64", offers={WHOLE: 4}, labels={MODEL: model})
+    cluster.add(of(f"a{n}", "a") for n in range(8))
+    cluster.run()
+    cluster.assert_all_bound()
+    cluster.add(of(f"b{n}", "b") for n in range(4))
+    cluster.run(cycles=3)
+    assert on(cluster, *taken(cluster)) == [f"n{models.index('T4')}"] * 4
+
+
 def test_amounts_are_shown_in_whole_devices_and_thousandths() -> None:
     assert shown_amounts({A100: 2500, GPUS: 3000}) == {A100: "2500m", GPUS: "3"}
 
