@@ -141,13 +141,10 @@ class Reclaiming:
         counted = list(filter(session.nominations.comes_next, scenario.nominated))
         kinds = tuple((task.group.queue, task.cls, session.queues.by_model(task), task.group.preemptible)
                       for task in victims)  # fmt: skip
-        key = (kinds,
-               tuple(task.cls for task in counted), tuple(task.cls for task in scenario.nominated),
-               tuple(scenario.nominated.values()) if session.queues.devices.by_node else ())  # fmt: skip
+        key = kinds, tuple(task.cls for task in counted), tuple(task.cls for task in scenario.nominated)
         if key not in case.bounds:
-            case.bounds[key] = self._exceeded_bound(
-                group, victims, counted, needs_of(session.queues, scenario.nominated)
-            )
+            needs = needs_of(session.queues, scenario.nominated)
+            case.bounds[key] = self._exceeded_bound(group, victims, counted, needs)
         return case.bounds[key]
 
     # ------------------------------------------------------------------ inside
@@ -325,16 +322,15 @@ def _usage_of(queues: QueueUse, cls: TaskClass, devices: Mapping[str, int]) -> H
     return tuple(sorted(_freed(queues, cls, devices).items()))
 
 
-def needs_of(queues: QueueUse, tasks: Iterable[Task], nodes: Mapping[Task, str] | None = None) -> Amounts:
-    """What tasks of one group need together, each claim once; on any node, or on these nodes. Claims that its queue
-    already has are not needed.
+def needs_of(queues: QueueUse, tasks: Iterable[Task]) -> Amounts:
+    """What tasks of one group need together on any node, each claim once. Claims that its queue already has are not
+    needed.
     """
     total: Amounts = {}
     claims: dict[str, None] = {}
     for task in tasks:
         add_each(total, task.cls.queue_amounts)
-        devices = queues.devices
-        add_each(total, devices.certain(task.cls) if nodes is None else devices.on_node(task.cls, nodes[task]))
+        add_each(total, queues.devices.certain(task.cls))
         for claim in task.cls.claims:
             if not queues.claims.counts_in(claim, task.group.queue, "allocated"):
                 claims[claim] = None
