@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -46,6 +46,7 @@ from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Pod, PodGroup
 
 _log = structlog.get_logger(__name__)
+_CHECK: Final = "a check of the binding"
 
 LEADER_ANNOTATION = "fluence.flux-framework.org/leader"
 """On a Binding: the replica and its term of leadership, so that an admission policy can compare it with the Lease."""
@@ -250,7 +251,7 @@ class Binder:
                 raise errors.exceptions[0] from errors.exceptions[0].__cause__
 
     async def _prebound(self, prebind: PrebindCall, own: Binding, decision: Decision) -> None:
-        call, patience = prebind.call, prebind.patience
+        call, patience, known = prebind.call, prebind.patience, len(own.checks)
         limits = self._asked[own.task.uid] = set()
         try:
             if _cannot_bind(own):
@@ -260,6 +261,7 @@ class Binder:
             for key, value in own.annotations.items():
                 if not isinstance(key, str) or not isinstance(value, str):
                     raise call.wrong(f"expected a string as annotation {key!r}, got {value!r}")
+            own.checks[known:] = [HookCall(call.plugin, _CHECK, check, call.budget) for check in own.checks[known:]]
         except PluginError as error:
             cut_short = isinstance(error.__cause__, TimeoutError) and _cannot_bind(own)
             raise _of_pod(error, own, decision, _CANCELLED if cut_short else error.problem) from error.__cause__
@@ -343,7 +345,14 @@ class Binder:
         """Why the pod must not be bound after all."""
         if self._serves is not None and not self._serves(request.node):
             return f"node {request.node} has left the scheduler's partition"
-        return next((reason for check in request.checks if (reason := check()) is not None), None)
+        for check in request.checks:
+            try:
+                reason = check()
+            except PluginError as error:
+                return str(error)
+            if reason is not None:
+                return str(reason)
+        return None
 
     async def _send(self, request: Request) -> ClusterError | None:
         metadata = request.pod.metadata
