@@ -183,9 +183,7 @@ class NodeResourceTopologyMatch:
     def on_nodes_changed(self, changes: Sequence[NodeChange]) -> None:
         """Note the pods of each changed node."""
         for change in changes:
-            held = {task: pinned for task in change.tasks if (pinned := _pinned_by(task.cls)) is not None}
-            tasks = tuple(held)
-            self._pinned.update(dict.fromkeys(held.values()))
+            tasks = tuple(task for task in change.tasks if _pinned_by(task.cls) is not None)
             if change.node is not None and tasks:
                 self._tasks[change.name] = tasks
                 self._changed[change.name] = None
@@ -206,6 +204,8 @@ class NodeResourceTopologyMatch:
         changed, self._changed = {**self._changed, **dict.fromkeys(due)}, {}
         for name in sorted(changed):
             if name in self._tasks:
+                held = (_pinned_by(task.cls) for task in self._tasks[name])
+                self._pinned.update({pinned: None for pinned in held if pinned is not None})
                 self._account(session, name)
         self._next_due = time.monotonic() - session.now + min(self._due.values(), default=inf)
         self._opened = True

@@ -205,9 +205,11 @@ class Proportion:
         ]
 
     def _offers_devices(self, cls: TaskClass, _: ClusterEvent) -> bool:
-        """Whether the node decides what the pod counts with: only then this plugin rejects nodes."""
+        """Whether the pod may count with devices of a model: the limit of the model rejects it on some nodes, and pods
+        on the node may count with another one.
+        """
         use = self._use
-        return use is None or bool(use.devices.decided_by_node(cls, use.devices.names))
+        return use is None or any(one.name in use.devices.possible(cls) for one in use.devices.by_node)
 
     def _claim_frees(self, cls: TaskClass, event: ClusterEvent) -> bool:
         """Whether a claim counts with less than before, such as with one of several alternatives."""

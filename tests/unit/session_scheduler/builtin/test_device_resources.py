@@ -157,6 +157,20 @@ def test_counts_follow_the_labels_of_the_node() -> None:
     assert counts(cluster, "a", A100) == (1000, 0)
 
 
+def test_another_label_of_a_node_requeues_pods_at_the_limit_of_its_model() -> None:
+    cluster = fleet(QueueConfig(name="a", limit={A100: 1}), models=("A100", "A100"))
+    wanted: dict[str, Any] = {"node_selector": {MODEL: "A100"}}
+    cluster.add(of("one", "a", **wanted), of("waits", "a", **wanted), pod("other"))
+    cluster.run()
+    cluster.assert_bound("one")
+    cluster.assert_pending("waits", f"queue 'a' has reached its limit of {A100}")
+    name = str(cluster.node_of("one"))
+    cluster.node(name, cpu="64", offers={WHOLE: 4}, labels={MODEL: "T4"})
+    cluster.advance(30)
+    cluster.run()
+    cluster.assert_bound("waits")
+
+
 def test_claims_count_by_class_on_all_nodes() -> None:
     classes = ("big.deviceclass.resource.k8s.io/devices", "gpu.deviceclass.resource.k8s.io/devices")
     devices = (DeviceResourceConfig(name="a100", resources=(WHOLE, *classes), node_selector={MODEL: "A100"}),)
