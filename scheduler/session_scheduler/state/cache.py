@@ -179,7 +179,7 @@ class Cache:
             for task in self._on_node.get(name, {}).values():
                 task.row = row
                 self._count(task, 1)
-        self.queues.node_changed(self._on_node.get(name, {}).values())
+        self.queues.node_changed(name, self._on_node.get(name, {}).values())
         self._changed_nodes[name] = None
 
     def _put_heartbeat(self, node: Node) -> bool:
@@ -200,7 +200,7 @@ class Cache:
             self.lowest_priorities.changed.add(self.table.remove(name))
         for task in self._on_node.get(name, {}).values():
             task.row = -1
-        self.queues.node_changed(self._on_node.get(name, {}).values())
+        self.queues.node_changed(name, self._on_node.get(name, {}).values())
         self._changed_nodes[name] = None
 
     def node_changes(self) -> list[NodeChange]:

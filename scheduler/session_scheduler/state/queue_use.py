@@ -229,10 +229,12 @@ class QueueUse:
         if self.active and isinstance(obj, ResourceClaim):
             self.version += self.claims.remove(obj.key) if deleted else self.claims.put(obj)
 
-    def node_changed(self, tasks: Iterable[Task]) -> None:
-        """The node of these tasks was added, changed or deleted: its labels decide which device resources they have."""
+    def node_changed(self, node: str, tasks: Iterable[Task]) -> None:
+        """The node of these tasks was added, changed or deleted: its labels decide which device resources they have,
+        and those that are nominated for it.
+        """
         if self.active and self.devices.by_node:
-            for task in tasks:
+            for task in (*tasks, *self._nominations.on_node(node)):
                 self.moved(task)
 
     def moved(self, task: Task) -> None:

@@ -171,6 +171,20 @@ def test_another_label_of_a_node_requeues_pods_at_the_limit_of_its_model() -> No
     cluster.assert_bound("waits")
 
 
+def test_a_nominated_pod_counts_with_the_new_labels_of_its_node() -> None:
+    cluster = fleet(QueueConfig(name="a", limit={A100: 4}), models=("A100",))
+    cluster.add(of("low", "a", gpus=4))
+    cluster.run()
+    cluster.add(of("high", "a", gpus=4, priority=9))
+    cluster.run()
+    assert taken(cluster) == ["low"]
+    use = cluster.scheduler.cache.queues
+    assert use.counts("a").decided.get(A100) == 4000
+    cluster.node("n1", cpu="64", offers={WHOLE: 4}, labels={MODEL: "T4"})
+    cluster._sync()
+    assert A100 not in use.counts("a").decided
+
+
 def test_claims_count_by_class_on_all_nodes() -> None:
     classes = ("big.deviceclass.resource.k8s.io/devices", "gpu.deviceclass.resource.k8s.io/devices")
     devices = (DeviceResourceConfig(name="a100", resources=(WHOLE, *classes), node_selector={MODEL: "A100"}),)
