@@ -102,7 +102,9 @@ class _Uses(msgspec.Struct):
     """What the reservations of claims say about pods."""
 
     being_freed: set[str]
-    """The amounts of claims that pods no longer use, and that their controller has not deallocated yet."""
+    """The amounts of claims that pods no longer use, and that their controller has not deallocated yet. Of a cluster's
+    other partitions the scheduler sees claims, but no pods and nodes: these do not count.
+    """
     rows: set[int]
     """Of the nodes where pods use claims for extended resources."""
 
@@ -462,10 +464,15 @@ class DynamicResources:
 
 def _uses_in(session: Session) -> _Uses:
     tasks, found = session.snapshot.cache.tasks, _Uses(set(), set())
+    specs = (part.spec for part in session.objects(ResourceSlice).values())
+    here = {(spec.driver, spec.pool.name) for spec in specs
+            if not spec.node_name or spec.node_name in session.table.row_of}  # fmt: skip
     for claim in session.objects(ResourceClaim).values():
-        users = claim.status.reserved_for
+        users, allocation = claim.status.reserved_for, claim.status.allocation
         if users and not any(one.resource != "pods" or one.uid in tasks for one in users):
-            found.being_freed.update(claim_amounts(claim))
+            results = allocation.devices.results if allocation is not None else ()
+            if any((one.driver, one.pool) in here for one in results):
+                found.being_freed.update(claim_amounts(claim))
         elif EXTENDED_CLAIM in claim.metadata.annotations:
             found.rows.update(tasks[one.uid].row for one in users if one.uid in tasks)
     return found

@@ -12,6 +12,7 @@ from session_scheduler.model.devices import (
     AllocatedDevice,
     AllocatedDevices,
     Allocation,
+    Consumer,
     ResourceClaim,
     ResourceClaimStatus,
 )
@@ -19,7 +20,7 @@ from session_scheduler.model.objects import Pod
 from session_scheduler.model.queues import QUEUE_LABEL
 from session_scheduler.testing import FakeCluster, gang, pod
 
-from .test_dynamic_resources import claim, device_class, made, slice_of, user
+from .test_dynamic_resources import allocated_to, claim, device_class, made, slice_of, user
 
 GPUS = "gpu.deviceclass.resource.k8s.io/devices"
 BIG = "big.deviceclass.resource.k8s.io/devices"
@@ -342,6 +343,21 @@ def test_pods_that_share_a_claim_are_preempted_together_but_not_reclaimed() -> N
 
 def test_a_pod_preempts_devices_of_its_own_queue() -> None:
     cluster = in_queues(QueueConfig(name="a", limit={GPUS: 1}))
+    cluster.add(claim("low"), claim("high"), of("low", "a", "low"))
+    cluster.run()
+    cluster.add(of("high", "a", "high", priority=9))
+    cluster.run(cycles=2)
+    assert taken(cluster) == ["low"]
+
+
+@pytest.mark.parametrize("sliced", [False, True])
+def test_claims_of_unknown_pods_on_unknown_nodes_are_not_being_freed(sliced: bool) -> None:
+    """The scheduler of a partition sees the claims of the others, but not their pods and nodes."""
+    cluster = in_queues(QueueConfig(name="a"), devices=1)
+    there = allocated_to(claim("there"), "elsewhere", "d0")
+    user_there = Consumer(resource="pods", name="there", uid="there")
+    cluster.add(replace(there, status=replace(there.status, reserved_for=(user_there,))))
+    cluster.add(slice_of("elsewhere", "d0") if sliced else [])
     cluster.add(claim("low"), claim("high"), of("low", "a", "low"))
     cluster.run()
     cluster.add(of("high", "a", "high", priority=9))
