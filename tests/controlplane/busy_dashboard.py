@@ -54,7 +54,14 @@ async def _client(session: aiohttp.ClientSession, root: str, place: int) -> None
 
 def main(kubeconfig: str, log: Path) -> None:
     """Run until SIGTERM. Raises StartError."""
-    command = [Path(sys.executable).with_name("fluence"), "dashboard", "--kubeconfig", kubeconfig, "--bind", _ANY_PORT]
+    command: list[str | Path] = [
+        Path(sys.executable).with_name("fluence"),
+        "dashboard",
+        "--kubeconfig",
+        kubeconfig,
+        "--bind",
+        _ANY_PORT,
+    ]
     dashboard = Program("the dashboard", command, log)
     try:
         dashboard.wait_until(lambda: _ADDRESS.search(log.read_text()) is not None, _PATIENCE)

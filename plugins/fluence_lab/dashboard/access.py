@@ -107,7 +107,7 @@ class ReviewedAccess:
         self._reviews = reviews
         self._now = now
         self._readers: dict[bytes, tuple[float, frozenset[str], Reader]] = {}
-        """By user: until when it is used again, of which namespaces, and the reader."""
+        """By user: until when the reader is reused, the namespaces that it was computed for, and the reader."""
 
     async def user(self, token: str) -> User:
         """The user of a token. Raises Denied."""
