@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from bokeh.models import ColumnDataSource
+    from bokeh.models import Axis, ColumnDataSource
     from bokeh.plotting import figure
 
 BLUE: Final = "#0072B2"
@@ -22,8 +22,14 @@ INK: Final = "#757575"
 """For text inside of a plot until the page's script sets the page's colour: 4.5:1 on white and on black."""
 MOST_ALPHA: Final = 0.75
 """The opacity of full cells: on them, the page's text has a contrast of 4.5 in light and dark."""
+_MOST_LETTERS: Final = 56
+"""How many letters fit beside each other on a narrow screen."""
+PODS: Final = "pods"
+"""The label of an axis about numbers of pods."""
 INKED: Final = "ink"
-"""The name of glyphs whose text has the page's colour: see templates/figures.html."""
+"""The name of glyphs whose text has the page's colour: see `render.FIGURE_SCRIPT`."""
+LABELS: Final = "ink-label"
+"""The name of such glyphs that also have the page's background, so that grid lines end beside the text."""
 
 
 def plot(**options: Any) -> figure:
@@ -36,6 +42,8 @@ def plot(**options: Any) -> figure:
         background_fill_color=None,
         border_fill_color=None,
         outline_line_color=None,
+        min_border_left=12,  # half of the first tick's number
+        min_border_right=20,
         **{"tools": "", "height": 240, "output_backend": "canvas", **options},
     )
     if "x_axis_type" not in options:
@@ -46,9 +54,12 @@ def plot(**options: Any) -> figure:
 
 
 def times(made: figure) -> None:
-    """Show the x axis, in milliseconds since 1970, as times."""
-    from bokeh.models import DatetimeTickFormatter
+    """Show the x axis, in milliseconds since 1970, as times; the finest are seconds."""
+    from bokeh.models import DatetimeTicker, DatetimeTickFormatter
 
+    ticker = DatetimeTicker()
+    ticker.tickers = ticker.tickers[1:]  # the first one is of milliseconds
+    made.xaxis.ticker = made.xgrid.ticker = ticker
     made.xaxis.formatter = DatetimeTickFormatter(
         seconds="%H:%M:%S", minsec="%H:%M:%S", minutes="%H:%M", hourmin="%H:%M", hours="%H:%M", days="%d %b"
     )
@@ -64,6 +75,9 @@ def legend(made: figure) -> None:
     legends.background_fill_color = None
     legends.border_line_color = None
     legends.label_text_color = INK
+    items: Any = legends[0].items
+    for item in items:  # one without data has no symbol
+        item.visible = any(len(column) for each in item.renderers for column in each.data_source.data.values())
 
 
 def bars(source: ColumnDataSource, value: str, colour: str, label: str, most: float | None = None) -> figure:
@@ -71,20 +85,45 @@ def bars(source: ColumnDataSource, value: str, colour: str, label: str, most: fl
     from bokeh.models import DataRange1d, Range1d
 
     shown = DataRange1d(start=0) if most is None else Range1d(start=0.0, end=most)
-    made = plot(height=max(120, 60 + 34 * len(source.data["y"])), x_range=shown, y_range=DataRange1d(end=0.9))
+    made = plot(x_range=shown, y_range=DataRange1d(end=0.9))
+    fit_height(made, source, row=34, base=94, least=120)
     made.hbar(y="y", right=value, height=0.4, color=colour, source=source)
-    labels(made, source)
+    labels(made, source, 0.4)
     made.yaxis.visible = False
     made.ygrid.visible = False
     made.xaxis.axis_label = label
+    if label == PODS:
+        count_pods(made.xaxis[0])
     return made
 
 
-def labels(made: figure, source: ColumnDataSource) -> None:
-    """Write the `label` of each row above it, where it fits on a narrow screen, too."""
+def count_pods(axis: Axis) -> None:
+    """Show an axis about pods, with ticks at whole numbers."""
+    from bokeh.models import BasicTicker
+
+    axis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)
+    axis.axis_label = PODS
+
+
+def fit_height(
+    made: figure, source: ColumnDataSource, *, row: int, base: int, least: int = 0, most: int = 4000
+) -> None:
+    """Make the plot as high as its rows need, here and when an update brings others.
+
+    Its height is `base`, and `row` for each unit between the source's lowest and highest `y`.
+    """
+    ys = source.data["y"]
+    made.height = int(min(most, max(least, base + row * (max(ys, default=0) - min(ys, default=0)))))
+    made.tags = [{"source": source.name, "row": row, "base": base, "least": least, "most": most}]
+
+
+def labels(made: figure, source: ColumnDataSource, height: float) -> None:
+    """Write the `label` of each row above its bar of this height, where it fits on a narrow screen, too."""
+    from bokeh.transform import dodge
+
     made.text(
-        "x", "y", text="label", name=INKED, y_offset=-12, text_baseline="bottom", text_color=INK, text_font_size="12px",
-        source=source,
+        "x", dodge("y", height / 2), text="label", name=LABELS, y_offset=-3, text_baseline="bottom", text_color=INK,
+        text_font_size="12px", source=source,
     )  # fmt: skip
 
 
@@ -99,6 +138,11 @@ def marks(made: figure, source: ColumnDataSource) -> None:
 def rows(number: int) -> dict[str, Any]:
     """Where rows and their labels are: the first one on top."""
     return {"x": [0.0] * number, "y": [-float(row) for row in range(number)]}
+
+
+def fit_narrow(names: Sequence[str], cells: int | None = None) -> bool:
+    """Whether each of the cells (default: one for each name) of a row can show a name on a narrow screen."""
+    return (len(names) if cells is None else cells) * max(map(len, names), default=0) <= _MOST_LETTERS
 
 
 def hover(made: figure, glyphs: Sequence[Any], *tips: tuple[str, str]) -> None:

@@ -139,7 +139,7 @@ class _Observing:
 
     def why_pending(self) -> View:
         """The pending pods by reason."""
-        return pending(self.observed)
+        return pending(self.observed, verdicts=self.verdicts)
 
     def node_map(self) -> View:
         """Nodes by level, their fill, and their GPUs."""

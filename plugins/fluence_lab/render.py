@@ -43,12 +43,13 @@ _COLOURS: Final = """
   --bk-axis-line-color: {line};
   --bk-major-tick-line-color: {line};
   --bk-minor-tick-line-color: {line};
+  --fluence-ground: {ground};
 """
 FIGURE_STYLE: Final = (
     ":root { color-scheme: light dark; }\n"
-    f".fluence-figure {{{_COLOURS.format(text='#1a1a1a', line='#595959')}}}\n"
+    f".fluence-figure {{{_COLOURS.format(text='#1a1a1a', line='#595959', ground='#ffffff')}}}\n"
     "@media (prefers-color-scheme: dark) {\n"
-    f".fluence-figure {{{_COLOURS.format(text='#eeeeee', line='#a6a6a6')}}}\n"
+    f".fluence-figure {{{_COLOURS.format(text='#eeeeee', line='#a6a6a6', ground='#161616')}}}\n"
     "}\n"
 )
 """CSS of the colours of axes, labels and grids, light and dark, for the elements that contain figures."""
@@ -59,8 +60,12 @@ async function fluenceFigure(element, item) {
   await Bokeh.embed.embed_item(item, element);
   const plot = Bokeh.documents.at(-1).roots()[0];
   const colour = () => {
-    const text = getComputedStyle(element).color;
-    for (const each of plot.renderers.filter((one) => one.name === "ink")) each.glyph.text_color = {value: text};
+    const style = getComputedStyle(element);
+    const [text, ground] = [style.color, style.getPropertyValue("--fluence-ground").trim()];
+    for (const {name, glyph} of plot.renderers) {
+      if (name === "ink" || name === "ink-label") glyph.text_color = {value: text};
+      if (name === "ink-label") glyph.background_fill_color = {value: ground};
+    }
     for (const each of plot.above.filter((one) => one.type === "Legend")) each.label_text_color = text;
   };
   colour();
@@ -77,18 +82,22 @@ class Fragments(msgspec.Struct, frozen=True):
     summary: str
     """HTML."""
     tables: Mapping[str, str]
-    """HTML by name: each is a <section> with a heading, the table, and how many rows are left out."""
+    """HTML by name: each is a <section> with a heading, the table, and how many rows are left out; or it is empty."""
     figures: Mapping[str, Mapping[str, Any]]
-    """By name: {"title", "text", "item"}; `item` is what BokehJS's `embed_item` takes."""
+    """By name: {"title", "text", "item"}; `item` is what BokehJS's `embed_item` takes, None without data."""
 
 
-def fragments(view: View) -> Fragments:
-    """The parts of a page that shows the view."""
+def fragments(view: View, *, links: bool = True) -> Fragments:
+    """The parts of a page that shows the view. `links`: whether the page is one of the dashboard."""
     return Fragments(
         summary=str(Markup.escape(view.summary)),
-        tables={table.name: table_html(table, view.name) for table in view.tables},
+        tables={table.name: table_html(table, view.name, links=links) for table in view.tables},
         figures={
-            figure.name: {"title": figure.title, "text": figure.text, "item": figure_item(figure, view.name)}
+            figure.name: {
+                "title": figure.title,
+                "text": figure.text,
+                "item": figure_item(figure, view.name) if figure.has_data else None,
+            }
             for figure in view.figures
         },
     )
@@ -98,10 +107,13 @@ def update(view: View) -> dict[str, Any]:
     """What changes on a page that shows an earlier view of the same subject, as plain values."""
     return {
         "summary": str(Markup.escape(view.summary)),
+        "parts": [*(f"table {table.name}" for table in view.tables), *(f"figure {each.name}" for each in view.figures)],
         "tables": {table.name: table_html(table, view.name) for table in view.tables},
         "figures": {
             figure.name: {
+                "title": figure.title,
                 "text": figure.text,
+                "drawn": figure.has_data,
                 "sources": {name: plain_columns(source) for name, source in figure.sources.items()},
             }
             for figure in view.figures
@@ -116,8 +128,13 @@ def notebook(view: View) -> str:
 
 def page(views: Sequence[View], title: str, download: str = "") -> str:
     """A page that needs no other file and asks no server. `download`: the address of the result as JSON."""
-    parts = [(view, fragments(view)) for view in views]
-    items = [(element_id(view, name), part.figures[name]["item"]) for view, part in parts for name in part.figures]
+    parts = [(view, fragments(view, links=False)) for view in views]
+    items = [
+        (element_id(view, name), figure["item"])
+        for view, part in parts
+        for name, figure in part.figures.items()
+        if figure["item"] is not None
+    ]
     return (
         _environment()
         .get_template("page.html")
@@ -209,10 +226,18 @@ def plain(value: Any) -> Any:
 # ------------------------------------------------------------------ tables
 
 
-def table_html(table: Table, view: str = "") -> str:
-    """A table of a view with its heading, inside of a region that scrolls and can be focused."""
+def table_html(table: Table, view: str = "", *, links: bool = True) -> str:
+    """A table of a view with its heading, inside of a region that scrolls and can be focused.
+
+    An optional table without rows is an empty text.
+    """
+    if table.optional and not table.rows:
+        return ""
     rows = [
-        [(column, *_cell(column, value)) for column, value in zip(table.columns, row, strict=True)]
+        [
+            (column, number(value), _address(column, value) if links else "")
+            for column, value in zip(table.columns, row, strict=True)
+        ]
         for row in table.rows
     ]
     return (
@@ -222,12 +247,11 @@ def table_html(table: Table, view: str = "") -> str:
     )
 
 
-def _cell(column: Column, value: Any) -> tuple[str, str]:
-    """A cell's text, and its address or an empty text."""
+def _address(column: Column, value: Any) -> str:
+    """A cell's address, or an empty text."""
     from urllib.parse import quote
 
-    link = column.link.replace("{}", quote(str(value), safe="")) if column.link and value is not None else ""
-    return number(value), link
+    return column.link.replace("{}", quote(str(value), safe="")) if column.link and value is not None else ""
 
 
 def number(value: Any) -> str:

@@ -36,6 +36,8 @@ class Table(msgspec.Struct, frozen=True):
     rows: tuple[tuple[Any, ...], ...]
     left_out: int = 0
     """How many further rows the view does not show."""
+    optional: bool = False
+    """Whether a page leaves the table out while it has no rows."""
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -48,6 +50,13 @@ class Figure(msgspec.Struct, frozen=True):
     sources: Mapping[str, Source]
     draw: Callable[[Mapping[str, ColumnDataSource]], Model]
     """Makes the plot from its sources, by name. Called once for each page; equal figures draw equally."""
+    least: int = 1
+    """The number of rows that a source needs: without such a source a page shows the text alone."""
+
+    @property
+    def has_data(self) -> bool:
+        """Whether there is something to draw."""
+        return any(len(column) >= self.least for source in self.sources.values() for column in source.values())
 
 
 class View(msgspec.Struct, frozen=True):

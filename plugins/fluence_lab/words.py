@@ -80,7 +80,7 @@ def listed(texts: Sequence[str], most: int = 3) -> str:
 def sentence(text: str) -> str:
     """A text with a capital first letter and a full stop."""
     text = text.strip()
-    return text[:1].upper() + text[1:] + ("" if not text or text[-1] in ".!?" else ".")
+    return text[:1].upper() + text[1:] + ("" if not text or text[-1] in ".!?…" else ".")
 
 
 def table(
@@ -91,7 +91,8 @@ def table(
     *,
     of: int | None = None,
     most: int = MOST_ROWS,
+    optional: bool = False,
 ) -> Table:
     """A table of the first rows. `of`: how many there are, if `rows` has not all."""
     shown = rows[:most]
-    return Table(name, title, tuple(columns), tuple(shown), (len(rows) if of is None else of) - len(shown))
+    return Table(name, title, tuple(columns), tuple(shown), (len(rows) if of is None else of) - len(shown), optional)

@@ -42,7 +42,7 @@ def test_every_page_loads_without_errors_and_without_other_hosts(admin: Visitor)
         admin.open(path)
         assert admin.summary
         assert "failed" not in admin.summary
-        figures = admin.page.locator("figure")
+        figures = admin.page.locator(".fluence-figure")
         drawn = admin.page.locator(".fluence-figure > *")
         assert drawn.count() == figures.count(), path
 

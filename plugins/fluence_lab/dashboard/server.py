@@ -90,14 +90,16 @@ class Dashboard:
         panels: list[Panel],
         *,
         live: bool,
+        note: str = "",
         now: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`live`: whether the state changes, and pages follow it."""
+        """`live`: whether the state changes, and pages follow it. `note`: a sentence that every page shows."""
         self._observer = observer
         self._access = access
         self._panels = {panel.name: panel for panel in panels}
         self._live = live
+        self._note = f" {note}" if note else ""
         self._now = now
         self._wall = wall
         self._sessions = Sessions(now, wall)
@@ -118,7 +120,8 @@ class Dashboard:
         self._templates = Environment(
             loader=PackageLoader("fluence_lab.dashboard"), autoescape=True, trim_blocks=True, lstrip_blocks=True
         )
-        self.recorder.record(self._at_present(observer.observe()))
+        if live:
+            self.recorder.record(self._at_present(observer.observe()))
 
     def application(self) -> web.Application:
         """The routes."""
@@ -149,7 +152,8 @@ class Dashboard:
         """Record what is observed now, and compute what clients follow. Raises what ends the observer."""
         observed = self._observer.observe()
         try:
-            self.recorder.record(self._at_present(observed))
+            if self._live:
+                self.recorder.record(self._at_present(observed))
             await self._feeds.tick()
         except Exception:  # noqa: BLE001  # the next update may succeed
             _log.exception("an update failed")
@@ -308,10 +312,11 @@ class Dashboard:
             raise web.HTTPNotFound
         self._shown.add(panel.name)
         parts = render.fragments(view)
+        drawn = {name: each["item"] for name, each in parts.figures.items() if each["item"] is not None}
         query = dict(feed.subject.query)
         answer = self._html(
             "page.html", 200, title=view.title, panel=panel, panels=await self._listed_panels(), view=view, parts=parts,
-            items=render.embedded_json({name: each["item"] for name, each in parts.figures.items()}),
+            items=render.embedded_json(drawn),
             element_id=render.element_id, query=query, reader=reader, number=number, live=self._live,
             notes=self._notes(feed.subject), style=Markup(render.FIGURE_STYLE),  # noqa: S704  # a constant
             signed_in=True, search=query.get("pod", ""),
@@ -431,8 +436,7 @@ class Dashboard:
             update = render.update(view)
         if view is None:
             return None, {}
-        parts = [f"{kind} {name}" for kind in ("tables", "figures") for name in update[kind]]
-        return view, {**update, "parts": parts, "notes": self._notes(subject)}
+        return view, {**update, "notes": self._notes(subject)}
 
     def _failed(self, panel: Panel, error: Exception, namespaces: frozenset[str] | None) -> View:
         """The view of an error. Its text may name pods, so only readers of all namespaces see it."""
@@ -448,7 +452,7 @@ class Dashboard:
         observed = self._observed(subject.namespaces)
         hidden = [f"{what} {count:,}" for what, count in observed.hidden.items() if count]
         when = time.strftime(", %Y-%m-%d %H:%M:%S UTC", time.gmtime(observed.time)) if self._live else ""
-        text = f"{observed.source}{when}."
+        text = f"{observed.source}{when}.{self._note}"
         return f"{text} In namespaces that you have no permission to read: {', '.join(hidden)}." if hidden else text
 
     async def _listed_panels(self) -> list[Panel]:

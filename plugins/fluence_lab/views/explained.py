@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
@@ -35,7 +34,7 @@ def explained(result: Mapping[str, Any]) -> View:
         "explain",
         "Why pods are pending",
         summary,
-        (heat_map("verdicts", "Rejections by plugin and node", pods), seconds_figure(seconds)),
+        (heat_map("verdicts", "Rejections by plugin and node", pods), *([seconds_figure(seconds)] if seconds else [])),
         (
             _pods_table(pods),
             _groups_table(result.get("groups", ())),
@@ -46,10 +45,16 @@ def explained(result: Mapping[str, Any]) -> View:
 
 
 def changes_of(pod: _Pod, most: int = 3) -> str:
-    """What would help a pod: the changes for the pod itself, or for the node that needs the fewest."""
+    """What would help a pod: the changes for the pod itself, or for the node that needs the fewest.
+
+    An empty text for a pod without a gang that fits on a node. In a gang, more room helps such a pod, too.
+    """
     own = pod.get("fitsIf")
     if own:
         return listed(list(own), most)
+    in_gang = pod.get("group", pod["reason"]) is not None  # without the group, a pod's own reason is that of its gang
+    if not in_gang and any(verdict["fits"] for verdict in pod["nodes"].values()):
+        return ""
     needed = [
         texts for verdict in pod["nodes"].values() if not verdict["fits"] and (texts := _changes(verdict)) is not None
     ]
@@ -92,7 +97,7 @@ def pod_tables(pod: _Pod) -> list[Table]:
     )
     plugins = list(dict.fromkeys(part["plugin"] for _, verdict in fitting for part in verdict["scores"]))
     scores = [(node, verdict["score"], *_scores_of(verdict, plugins)) for node, verdict in fitting]
-    tables = [table("rejected", "Nodes that do not fit", columns, rows)]
+    tables = [table("rejected", "Nodes that do not fit", columns, rows, optional=True)]
     if fitting:
         numbers = [Column(name, numeric=True) for name in ("Score", *plugins)]
         tables.append(table("fitting", "Nodes that fit, by score", (Column("Node"), *numbers), scores))
@@ -116,7 +121,7 @@ def _pods_table(pods: Sequence[_Pod]) -> Table:
         Column("Nodes that fit", numeric=True),
         Column("Would fit if"),
     )
-    return table("pods", "Pending pods", columns, rows, most=MOST_REPORT_ROWS)
+    return table("pods", "Pending pods", columns, rows, most=MOST_REPORT_ROWS, optional=True)
 
 
 def _fitting(pod: _Pod) -> int:
@@ -129,7 +134,7 @@ def _groups_table(groups: Sequence[Mapping[str, Any]]) -> Table:
         for one in groups
     ]
     numbers = [Column(title, numeric=True) for title in ("Minimum", "Started", "Placeable")]
-    return table("groups", "Gangs", (Column("Gang"), *numbers, Column("Reason")), rows)
+    return table("groups", "Gangs", (Column("Gang"), *numbers, Column("Reason")), rows, optional=True)
 
 
 def _verdicts_table(pods: Sequence[_Pod]) -> Table:
@@ -146,7 +151,7 @@ def _verdicts_table(pods: Sequence[_Pod]) -> Table:
         if not verdict["fits"]
     ]
     columns = Column("Pod"), Column("Node"), Column("Plugin"), Column("Reason"), Column("Would fit if")
-    return table("verdicts", "Rejections, node by node", columns, rows)
+    return table("verdicts", "Rejections, node by node", columns, rows, optional=True)
 
 
 # ------------------------------------------------------------------ heat map
@@ -187,8 +192,12 @@ def heat_map(name: str, title: str, pods: Sequence[_Pod]) -> Figure:
         name,
         title,
         _in_words(plugins, rejections, fits),
-        _cells(plugins, columns, len(pods)) | {"rows": _row_labels(plugins)},
-        partial(_draw, len(plugins)),
+        {
+            **_cells(plugins, columns, len(pods)),
+            "rows": _row_labels(plugins) if columns else {},
+            "columns": _column_marks([name for name, _, _ in columns]),
+        },
+        _draw,
     )
 
 
@@ -252,6 +261,12 @@ def _row_labels(plugins: Sequence[str]) -> dict[str, list[Any]]:
     }
 
 
+def _column_marks(names: Sequence[str]) -> dict[str, list[Any]]:
+    """The nodes' names above the rows, if they have room."""
+    shown = names if drawing.fit_narrow(names) else ()
+    return {"x": [*range(len(shown))], "y": [0.8] * len(shown), "mark": [*shown]}
+
+
 def _in_words(plugins: Sequence[str], rejections: Mapping[str, Counter[str]], fits: Counter[str]) -> str:
     nodes = len(rejections)
     if not nodes:
@@ -264,10 +279,11 @@ def _in_words(plugins: Sequence[str], rejections: Mapping[str, Counter[str]], fi
     return sentence(listed([*shares, f"{count(fitting, 'node')} {verb(fitting, 'fits', 'fit')}"], 5))
 
 
-def _draw(rows: int, sources: Mapping[str, ColumnDataSource]) -> Model:
+def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:
     from bokeh.models import DataRange1d
 
-    made = drawing.plot(height=max(140, 40 + 48 * (rows + 1)), y_range=DataRange1d(end=0.9))
+    made = drawing.plot(y_range=DataRange1d(end=1.1))
+    drawing.fit_height(made, sources["rows"], row=48, base=98, least=140)
     rejected = made.rect(
         "x", "y", 1, 0.5, fill_color=drawing.VERMILION, fill_alpha="alpha", line_color=drawing.INK, line_width=0.5,
         hatch_pattern="right_diagonal_line", hatch_color="black", hatch_alpha=0.25, source=sources["rejected"],
@@ -283,9 +299,9 @@ def _draw(rows: int, sources: Mapping[str, ColumnDataSource]) -> Model:
         line_width=0.5,
         source=sources["fits"],
     )
-    for name in ("rejected", "fits"):
+    for name in ("rejected", "fits", "columns"):
         drawing.marks(made, sources[name])
-    drawing.labels(made, sources["rows"])
+    drawing.labels(made, sources["rows"], 0.5)
     drawing.hover(made, [rejected, passed], ("node", "@node"), ("plugin", "@plugin"), ("pods", "@pods"))
     made.axis.visible = False
     made.grid.visible = False

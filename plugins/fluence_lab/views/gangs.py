@@ -71,7 +71,8 @@ def _summary(observed: Observed) -> str:
     waiting = sum(gang.placed < gang.min_count for gang in known)
     partial = sum(gang.pending > 0 and gang.placed >= gang.min_count for gang in known)
     needs = f"{verb(waiting, 'waits', 'wait')} for {verb(waiting, 'its', 'their')} minimum"
-    text = f"{count(len(known), 'gang')}: {waiting:,} {needs}"
+    text = f"{count(len(known), 'gang')}"
+    text += f": {waiting:,} {needs}" if known else ""
     text += f", {partial:,} {verb(partial, 'runs', 'run')} with pending pods." if partial else "."
     hidden = observed.hidden.get("gangs", 0)
     if hidden:
@@ -186,16 +187,12 @@ def _chart(observed: Observed, rows: Sequence[_Row], windows: Sequence[Window]) 
     }
     labels = {**drawing.rows(len(rows)), "label": [row.label for row in rows]}
     labels["x"] = [1000 * first] * len(rows)
-    text = (
-        f"{count(len(kinds['waits']['y']), 'row')} from {span(now - first)} ago to now."
-        if rows
-        else "No gang was seen."
-    )
+    text = f"{count(len(rows), 'row')} from {span(now - first)} ago to now." if rows else "No gang was seen."
     if evicted["x"]:
         text += f" {count(len(evicted['x']), 'pod')} {verb(len(evicted['x']), 'was', 'were')} evicted."
     if near:
         text += f" {sentence(listed([window.text for window in near]))}"
-    present = {"x": [1000 * now, 1000 * now], "y": [0.9, 0.4 - max(1, len(rows))]}
+    present = {"x": [1000 * now, 1000 * now], "y": [0.9, 0.4 - len(rows)]} if rows else {"x": [], "y": []}
     sources: dict[str, Any] = {
         **kinds,
         "now": present,
@@ -210,8 +207,8 @@ def _chart(observed: Observed, rows: Sequence[_Row], windows: Sequence[Window]) 
 def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:
     from bokeh.models import DataRange1d
 
-    number = len(sources["labels"].data["y"])
-    made = drawing.plot(height=190 + 36 * max(1, number), x_axis_type="datetime", y_range=DataRange1d(end=0.9))
+    made = drawing.plot(x_axis_type="datetime", y_range=DataRange1d(end=0.9))
+    drawing.fit_height(made, sources["labels"], row=36, base=226)
     made.quad(
         left="from", right="to", top="top", bottom="bottom", fill_color=drawing.GREY, fill_alpha=0.25, line_color=None,
         hatch_pattern="cross", hatch_color=drawing.GREY, hatch_alpha=0.5, legend_label="maintenance window",
@@ -236,7 +233,7 @@ def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:
         source=sources["evicted"],
     )  # fmt: skip
     drawing.hover(made, bars, *drawing.SPAN)
-    drawing.labels(made, sources["labels"])
+    drawing.labels(made, sources["labels"], 0.35)
     made.yaxis.visible = False
     made.ygrid.visible = False
     drawing.times(made)
@@ -266,7 +263,7 @@ def _gang_table(observed: Observed) -> Table:
     ]
     numbers = [Column(title, numeric=True) for title in ("Priority", "Minimum", "Placed", "Pending", "Age")]
     columns = Column("Gang", link="gangs?gang={}"), Column("Queue"), *numbers, Column("Reason")
-    return table("gangs", "Gangs", columns, rows, of=len(ordered))
+    return table("gangs", "Gangs", columns, rows, of=len(ordered), optional=True)
 
 
 def _member_table(observed: Observed, stays: Sequence[Stay]) -> Table:

@@ -28,6 +28,8 @@ _BLOCK: Final = 100
 """The size of a block of nodes without topology levels."""
 _ROW: Final = 40
 """The number of cells in a row of the map."""
+_MOST_MARKS: Final = 12
+"""With more cells in a row, a narrow screen has no room for their shares."""
 _MOST_GPU_ROWS: Final = 40
 
 
@@ -67,9 +69,7 @@ def _summary(known: Nodes, blocks: Mapping[str, NDArray[np.int64]], gpus: Sequen
     unready = sum(state != "Ready" for state in known.states)
     text = count(total, "node")
     if known.levels:
-        text += " in " + listed(
-            [f"{len(set(values) - {None}):,} of level {level}" for level, values in known.levels.items()]
-        )
+        text += " in " + listed([f"{number:,} domains of {level}" for level, number in _domains(known).items()])
     text += (
         f"; {count(unready, 'node')} {verb(unready, 'is', 'are')} not ready for pods." if unready else ", all ready."
     )
@@ -79,6 +79,15 @@ def _summary(known: Nodes, blocks: Mapping[str, NDArray[np.int64]], gpus: Sequen
     if chosen:
         text += f" Shown: {chosen}." if chosen in blocks else f" {chosen} is not a block of these nodes."
     return text
+
+
+def _domains(known: Nodes) -> dict[str, int]:
+    """How many topology domains each level has: racks of equal names in two zones are two."""
+    places = [*zip(*known.levels.values(), strict=True)]
+    return {
+        level: len({place[: depth + 1] for place in places if place[depth] is not None})
+        for depth, level in enumerate(known.levels)
+    }
 
 
 # ------------------------------------------------------------------ blocks
@@ -121,7 +130,8 @@ def _map(known: Nodes, cells: Sequence[_Cell], column: int, *, detailed: bool) -
     whole = _sums(known.allocatable[:, column], cells)
     fill = np.divide(used, whole, out=np.zeros(len(used)), where=whole > 0)
     xs, ys, labels = _places(cells)
-    few = max(xs, default=0) < 24
+    widest = 1 + max(xs, default=0)
+    named = detailed and drawing.fit_narrow([cell.name for cell in cells], widest)
     source: dict[str, Any] = {
         "x": xs,
         "y": ys,
@@ -129,11 +139,11 @@ def _map(known: Nodes, cells: Sequence[_Cell], column: int, *, detailed: bool) -
         "nodes": [len(cell.nodes) for cell in cells],
         "alpha": drawing.MOST_ALPHA * np.clip(fill, 0, 1),
         "fill": [percent(each) for each in fill.tolist()],
-        "mark": [percent(each) if few else "" for each in fill.tolist()],
-        "amount": [
-            f"{amount(resource, part)} of {amount(resource, total)}"
-            for part, total in zip(used.tolist(), whole.tolist(), strict=True)
+        "mark": [
+            "\n".join([*([cell.name] if named else []), *([percent(each)] if widest <= _MOST_MARKS else [])])
+            for cell, each in zip(cells, fill.tolist(), strict=True)
         ],
+        "amount": [_of(resource, part, total) for part, total in zip(used.tolist(), whole.tolist(), strict=True)],
     }
     what = "nodes" if detailed else "blocks"
     return Figure(
@@ -143,6 +153,11 @@ def _map(known: Nodes, cells: Sequence[_Cell], column: int, *, detailed: bool) -
         {"cells": source, "labels": labels},
         _draw_map,
     )
+
+
+def _of(resource: str, part: float, whole: float) -> str:
+    """A part of an amount: "3 of 8 cores", "512 MiB of 64 GiB"."""
+    return f"{plain(part) if resource == 'cpu' else amount(resource, part)} of {amount(resource, whole)}"
 
 
 def _sums(values: NDArray[np.float64], cells: Sequence[_Cell]) -> NDArray[np.float64]:
@@ -186,11 +201,8 @@ def _fill_in_words(fill: NDArray[np.float64], what: str, resource: str) -> str:
 def _draw_map(sources: Mapping[str, ColumnDataSource]) -> Model:
     from bokeh.models import DataRange1d
 
-    ys = sources["cells"].data["y"]
-    made = drawing.plot(
-        height=int(min(900, max(120, 60 + 26 * (max(ys, default=0) - min(ys, default=0))))),
-        y_range=DataRange1d(range_padding=0.6, range_padding_units="absolute"),
-    )
+    made = drawing.plot(y_range=DataRange1d(range_padding=0.6, range_padding_units="absolute"))
+    drawing.fit_height(made, sources["cells"], row=34, base=76, least=100, most=900)
     cells = made.rect(
         "x",
         "y",
@@ -202,7 +214,7 @@ def _draw_map(sources: Mapping[str, ColumnDataSource]) -> Model:
         source=sources["cells"],
     )
     drawing.marks(made, sources["cells"])
-    drawing.labels(made, sources["labels"])
+    drawing.labels(made, sources["labels"], 0.86)
     drawing.hover(made, [cells], ("", "@name"), ("allocated", "@fill, @amount"), ("nodes", "@nodes"))
     made.axis.visible = False
     made.grid.visible = False
@@ -225,7 +237,7 @@ def _block_table(known: Nodes, blocks: Mapping[str, NDArray[np.int64]]) -> Table
         (name, len(rows), sum(known.states[row] != "Ready" for row in rows.tolist()), *_fills(known, rows))
         for name, rows in [*blocks.items()][:MOST_ROWS]
     ]
-    return table("blocks", "Blocks: allocated share", columns, rows, of=len(blocks))
+    return table("blocks", "Blocks: allocated share", columns, rows, of=len(blocks), optional=True)
 
 
 def _node_table(known: Nodes, shown: NDArray[np.int64]) -> Table:
@@ -234,7 +246,7 @@ def _node_table(known: Nodes, shown: NDArray[np.int64]) -> Table:
     rows = []
     for row in shown[:MOST_ROWS].tolist():
         parts = [
-            f"{amount(name, used)} of {amount(name, whole)}" if whole or used else ""
+            _of(name, used, whole) if whole or used else ""
             for name, used, whole in zip(
                 known.resources, known.allocated[row].tolist(), known.allocatable[row].tolist(), strict=True
             )
@@ -281,9 +293,8 @@ def _holders(gpu: Gpu) -> str:
 def _draw_gpus(sources: Mapping[str, ColumnDataSource]) -> Model:
     from bokeh.models import DataRange1d
 
-    made = drawing.plot(
-        height=60 + 46 * len(sources["labels"].data["y"]), y_range=DataRange1d(end=0.9, range_padding=0.1)
-    )
+    made = drawing.plot(y_range=DataRange1d(end=0.9, range_padding=0.1))
+    drawing.fit_height(made, sources["labels"], row=36, base=96)
     cells = made.rect(
         "x",
         "y",
@@ -295,7 +306,7 @@ def _draw_gpus(sources: Mapping[str, ColumnDataSource]) -> Model:
         source=sources["cells"],
     )
     drawing.marks(made, sources["cells"])
-    drawing.labels(made, sources["labels"])
+    drawing.labels(made, sources["labels"], 0.5)
     drawing.hover(made, [cells], ("GPU", "@gpu"), ("held by", "@holders"))
     made.axis.visible = False
     made.grid.visible = False

@@ -23,6 +23,8 @@ _PHASES: Final = ("Gated", "Pending", "Bound", "Running", "Terminating")
 _MOST_POINTS: Final = 1000
 """Of a line: more than a screen has, and each update sends all of them."""
 _WAITING: Final = ("Gated", "Pending")
+_LEAST_SAMPLES: Final = 10
+"""Lines begin with so many samples: an axis of fewer seconds has no ticks."""
 
 
 def overview(observed: Observed, history: History = History()) -> View:  # noqa: B008  # it is immutable
@@ -40,9 +42,7 @@ def overview(observed: Observed, history: History = History()) -> View:  # noqa:
         (
             table("pods", "Pods", (Column("Phase"), Column("Pods", numeric=True)), _phase_rows(observed, phases)),
             _resource_table(utilised),
-            table(
-                "problems", "Invalid objects", (Column("Object"), Column("Problem")), sorted(observed.problems.items())
-            ),
+            problem_table(observed.problems),
         ),
     )
 
@@ -52,6 +52,12 @@ def phase_counts(pods: Pods) -> dict[str, int]:
     found, numbers = np.unique(np.array(pods.phases, dtype=np.str_), return_counts=True)
     counted = dict(zip(found.tolist(), numbers.tolist(), strict=True))
     return {phase: counted.get(phase, 0) for phase in _PHASES} | counted
+
+
+def problem_table(problems: Mapping[str, str]) -> Table:
+    """The objects that the scheduler cannot use."""
+    columns = Column("Object"), Column("Problem")
+    return table("problems", "Invalid objects", columns, sorted(problems.items()), optional=True)
 
 
 def waiting_count(observed: Observed) -> int:
@@ -114,7 +120,7 @@ def _utilisation_figure(utilised: list[tuple[str, float, float]]) -> Figure:
     bars: dict[str, Any] = {
         **drawing.rows(len(names)),
         "share": shares,
-        "label": [f" {name}: {plain(round(part))} %" for name, part in zip(names, shares, strict=True)],
+        "label": [f"{name}: {plain(round(part))} %" for name, part in zip(names, shares, strict=True)],
     }
     return Figure(
         "utilisation",
@@ -134,14 +140,15 @@ def _draw_utilisation(sources: Mapping[str, ColumnDataSource]) -> Model:
 
 def _pods_figure(history: History) -> Figure:
     lines = _lines(history, ("pending", "running"))
-    text = _last(lines, "{pending} pending and {running} running pods")
-    return Figure("over-time", "Pods over time", text, {"lines": lines}, _draw_pods)
+    text = _last(lines, "{pending} pending and {running} running pods", "Nothing was observed yet.")
+    return Figure("over-time", "Pods over time", text, {"lines": lines}, _draw_pods, _LEAST_SAMPLES)
 
 
 def _rates_figure(history: History) -> Figure:
     lines = _lines(history, ("cycles", "binds"))
-    text = _last(lines, "{cycles} cycles and {binds} binds per second")
-    return Figure("rates", "Cycles and binds per second", text, {"lines": lines}, _draw_rates)
+    nothing = "Cycles are unknown: they are read from --scheduler-metrics or --prometheus."
+    text = _last(lines, "{cycles} cycles and {binds} binds per second", nothing)
+    return Figure("rates", "Cycles and binds per second", text, {"lines": lines}, _draw_rates, _LEAST_SAMPLES)
 
 
 def _lines(history: History, names: tuple[str, ...]) -> dict[str, Any]:
@@ -162,16 +169,17 @@ def _last_of_steps(times: NDArray[np.float64]) -> NDArray[np.bool_]:
     return np.append(steps[1:] != steps[:-1], True)  # the last one
 
 
-def _last(lines: Mapping[str, Any], text: str) -> str:
+def _last(lines: Mapping[str, Any], text: str, nothing: str) -> str:
+    """The newest numbers in words. `nothing`: the words if there are none."""
     if not len(lines["time"]):
-        return "Nothing was observed yet."
-    last = {name: plain(float(column[-1])) for name, column in lines.items() if name != "time"}
+        return nothing
+    last = text.format(**{name: plain(float(column[-1])) for name, column in lines.items() if name != "time"})
     minutes = (lines["time"][-1] - lines["time"][0]) / 60_000
-    return f"At the end of {plain(round(minutes, 1))} minutes: {text.format(**last)}."
+    return f"At the end of {plain(round(minutes, 1))} minutes: {last}." if minutes else f"{last}."
 
 
 def _draw_pods(sources: Mapping[str, ColumnDataSource]) -> Model:
-    return _draw_lines(sources["lines"], ("pending", "running"), "pods")
+    return _draw_lines(sources["lines"], ("pending", "running"), drawing.PODS)
 
 
 def _draw_rates(sources: Mapping[str, ColumnDataSource]) -> Model:
@@ -185,6 +193,8 @@ def _draw_lines(source: ColumnDataSource, names: tuple[str, str], label: str) ->
     for name, colour, dash in zip(names, (drawing.VERMILION, drawing.BLUE), ("solid", "dashed"), strict=True):
         made.line("time", name, color=colour, line_dash=dash, line_width=2, legend_label=name, source=source)
     made.yaxis.axis_label = label
+    if label == drawing.PODS:
+        drawing.count_pods(made.yaxis[0])
     drawing.times(made)
     drawing.legend(made)
     return made
@@ -193,4 +203,4 @@ def _draw_lines(source: ColumnDataSource, names: tuple[str, str], label: str) ->
 PANEL: Final = Panel("overview", "Overview", lambda context: overview(context.observed, context.history), order=10)
 
 
-__all__ = ["PANEL", "PanelContext", "overview", "phase_counts", "waiting_count"]
+__all__ = ["PANEL", "PanelContext", "overview", "phase_counts", "problem_table", "waiting_count"]

@@ -101,7 +101,7 @@ def _reason_table(observed: Observed, reasons: Sequence[Reason], verdicts: Verdi
         Column("Would fit if"),
         Column("Longest waiting", link="pending?pod={}"),
     )
-    return table("reasons", "Reasons", columns, rows)
+    return table("reasons", "Reasons", columns, rows, optional=True)
 
 
 def _pod_table(observed: Observed, found: Sequence[int]) -> Table:
@@ -128,7 +128,7 @@ def _pod_table(observed: Observed, found: Sequence[int]) -> Table:
         Column("Waiting for", numeric=True),
         Column("Reason"),
     )
-    return table("pods", "Pending pods", columns, rows, of=len(found))
+    return table("pods", "Pending pods", columns, rows, of=len(found), optional=True)
 
 
 # ------------------------------------------------------------------ figure
@@ -144,9 +144,9 @@ def _figure(reasons: Sequence[Reason]) -> Figure:
     source: dict[str, Any] = {
         **drawing.rows(len(bars)),
         "pods": [number for number, _ in bars],
-        "label": [f" {number:,}: {label}" for number, label in bars],
+        "label": [f"{number:,}: {label}" for number, label in bars],
     }
-    return Figure("reasons", "Pods by reason", f"{text}." if text else "No pod waits.", {"bars": source}, _draw)
+    return Figure("reasons", "Pods by reason", sentence(text) or "No pod waits.", {"bars": source}, _draw)
 
 
 def _short(text: str, most: int = 90) -> str:
@@ -154,7 +154,7 @@ def _short(text: str, most: int = 90) -> str:
 
 
 def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:
-    return drawing.bars(sources["bars"], "pods", drawing.VERMILION, "pods")
+    return drawing.bars(sources["bars"], "pods", drawing.VERMILION, drawing.PODS)
 
 
 def _panel(context: PanelContext) -> View:

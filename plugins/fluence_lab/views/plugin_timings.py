@@ -41,7 +41,7 @@ def seconds_figure(seconds: Mapping[str, float]) -> Figure:
     bars: dict[str, Any] = {
         **drawing.rows(len(shown)),
         "milliseconds": [1000 * spent for _, spent in shown],
-        "label": [f" {name}: {_time(spent)}" for name, spent in shown],
+        "label": [f"{name}: {_time(spent)}" for name, spent in shown],
     }
     return Figure(
         "plugin-seconds", "Time by plugin", f"{text}." if text else "No plugin was called.", {"bars": bars}, _draw
@@ -53,7 +53,7 @@ def seconds_table(seconds: Mapping[str, float]) -> Table:
     total = sum(seconds.values())
     rows = [(name, round(1000 * spent, 3), percent(share(spent, total))) for name, spent in _slowest(seconds)]
     columns = Column("Plugin"), Column("Milliseconds", numeric=True), Column("Share", numeric=True)
-    return table("plugin-seconds", "Time by plugin", columns, rows)
+    return table("plugin-seconds", "Time by plugin", columns, rows, optional=True)
 
 
 def _timing_table(timings: Mapping[str, Mapping[str, float]], total: float) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -95,8 +96,9 @@ def _figure(known: Sequence[_Queue], resource: str) -> Figure:
     shown = known[:_MOST_BARS]
     scale, unit = (1024.0**3, "GiB") if resource == "memory" else (1.0, "cores" if resource == "cpu" else "amount")
 
-    def column(kind: str) -> list[float]:
-        return [(of_queue(queue, kind, resource) or 0.0) / scale for queue in shown]
+    def column(kind: str, missing: float = 0.0) -> list[float]:
+        known = [of_queue(queue, kind, resource) for queue in shown]
+        return [missing if each is None else each / scale for each in known]
 
     places = drawing.rows(len(shown))
     texts = []
@@ -113,7 +115,7 @@ def _figure(known: Sequence[_Queue], resource: str) -> Figure:
         ],
         "allocated": column("allocated"),
         "deserved": column("deserved"),
-        "fair": column("fairShare"),
+        "fair": column("fairShare", math.nan),
     }
     text = f"Allocated {resource}: {listed(texts, 5)}." if texts else "There are no queues."
     return Figure(f"queue-{_slug(resource)}", f"Queues: {resource} ({unit})", text, {"bars": bars}, _draw)
@@ -127,9 +129,8 @@ def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:
     from bokeh.models import DataRange1d
 
     source = sources["bars"]
-    made = drawing.plot(
-        height=max(140, 90 + 52 * len(source.data["y"])), x_range=DataRange1d(start=0), y_range=DataRange1d(end=0.9)
-    )
+    made = drawing.plot(x_range=DataRange1d(start=0), y_range=DataRange1d(end=0.9))
+    drawing.fit_height(made, source, row=52, base=142)
     made.hbar(y="y", right="allocated", height=0.28, color=drawing.BLUE, legend_label="allocated", source=source)
     made.hbar(
         y="lower", right="deserved", height=0.16, fill_color=None, line_color=drawing.ORANGE,
@@ -139,7 +140,7 @@ def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:
         "fair", "y", marker="diamond", size=12, fill_color=drawing.GREEN, line_color="white", legend_label="fair share",
         source=source,
     )  # fmt: skip
-    drawing.labels(made, source)
+    drawing.labels(made, source, 0.28)
     made.yaxis.visible = False
     made.ygrid.visible = False
     drawing.legend(made)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from fluence_lab import drawing
 from fluence_lab.view import Column, Figure, Table, View
+from fluence_lab.views.overview import problem_table
 from fluence_lab.words import MOST_REPORT_ROWS, count, listed, sentence, table, verb
+from session_scheduler.model.columns import natural
 
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, Model
@@ -64,21 +66,21 @@ def reason_figure(reasons: Counter[str]) -> Figure:
 
 
 def _bars(name: str, title: str, numbers: Counter[str], colour: str, nothing: str) -> Figure:
-    ordered = numbers.most_common()
+    ordered = sorted(numbers.items(), key=lambda item: (-item[1], natural(item[0])))
     shown = ordered[:_MOST_BARS]
     bars: dict[str, Any] = {
         **drawing.rows(len(shown)),
         "pods": [number for _, number in shown],
         "label": [f"{number:,}: {label}" for label, number in shown],
     }
-    text = listed([f"{label}: {number:,}" for label, number in ordered], 4)
+    text = listed([f"{count(number, 'pod')}: {label}" for label, number in ordered], 4)
     if len(ordered) > len(shown):
         title += f" (the first {len(shown)} of {len(ordered):,})"
     return Figure(name, title, sentence(text) or nothing, {"bars": bars}, partial(_draw, colour))
 
 
 def _draw(colour: str, sources: Mapping[str, ColumnDataSource]) -> Model:
-    return drawing.bars(sources["bars"], "pods", colour, "pods")
+    return drawing.bars(sources["bars"], "pods", colour, drawing.PODS)
 
 
 # ------------------------------------------------------------------ tables
@@ -88,13 +90,13 @@ def _tables(result: Mapping[str, Any], reasons: Counter[str]) -> list[Table]:
     found = [
         table(
             "reasons", "Reasons", (Column("Pods", numeric=True), Column("Reason")),
-            [(number, reason) for reason, number in reasons.most_common()],
+            [(number, reason) for reason, number in reasons.most_common()], optional=True,
         ),
         _pod_table(result["pods"]),
         table(
             "groups", "Gangs",
             (Column("Gang"), Column("Minimum", numeric=True), Column("Placed", numeric=True)),
-            [(_name(group), group["minCount"], group["scheduled"]) for group in result["groups"]],
+            [(_name(group), group["minCount"], group["scheduled"]) for group in result["groups"]], optional=True,
         ),
     ]  # fmt: skip
     if result.get("preempted"):
@@ -109,9 +111,7 @@ def _tables(result: Mapping[str, Any], reasons: Counter[str]) -> list[Table]:
         found.append(table("left-out", "Pods that no profile serves", columns, left))
     if "diff" in result:
         found.append(_diff_table(result["diff"]))
-    problems = sorted(result["summary"].get("problems", {}).items())
-    if problems:
-        found.append(table("problems", "Invalid objects", (Column("Object"), Column("Problem")), problems))
+    found.append(problem_table(result["summary"].get("problems", {})))
     return found
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluence_lab.view import Column, Table, View
+from fluence_lab.views.overview import problem_table
 from fluence_lab.views.simulated import reason_figure
 from fluence_lab.words import MOST_REPORT_ROWS, count, listed, sentence, table, verb
 
@@ -20,10 +21,8 @@ def status(result: Mapping[str, Any]) -> View:
     if reasons:
         reason, most = reasons.most_common(1)[0]
         summary += f" The most frequent reason, for {count(most, 'pod')}: {sentence(str(reason))}"
-    problems = sorted(result["summary"].get("problems", {}).items())
-    invalid = table("problems", "Invalid objects", (Column("Object"), Column("Problem")), problems)
-    tables = [_waiting(waiting), _held(held), *([invalid] if problems else [])]
-    return View("status", "Pods", summary, (reason_figure(reasons),), tuple(tables))
+    tables = _waiting(waiting), _held(held), problem_table(result["summary"].get("problems", {}))
+    return View("status", "Pods", summary, (reason_figure(reasons),), tables)
 
 
 def _waiting(pods: Sequence[Mapping[str, Any]]) -> Table:
@@ -32,7 +31,7 @@ def _waiting(pods: Sequence[Mapping[str, Any]]) -> Table:
         for pod in pods
     ]
     columns = map(Column, ("Pod", "Gang", "Queue", "Since", "Nominated node", "Reason"))
-    return table("waiting", "Pending pods", columns, rows, most=MOST_REPORT_ROWS)
+    return table("waiting", "Pending pods", columns, rows, most=MOST_REPORT_ROWS, optional=True)
 
 
 def _held(pods: Sequence[Mapping[str, Any]]) -> Table:
@@ -50,4 +49,4 @@ def _held(pods: Sequence[Mapping[str, Any]]) -> Table:
         for pod in pods
     ]
     columns = map(Column, ("Pod", "Gang", "Queue", "Node", "jobid", "Devices", "Since", "Until"))
-    return table("held", "Pods on nodes", columns, rows, most=MOST_REPORT_ROWS)
+    return table("held", "Pods on nodes", columns, rows, most=MOST_REPORT_ROWS, optional=True)

@@ -128,7 +128,7 @@ def _device_table(devices: Sequence[_Device]) -> Table:
 
 def _window_table(windows: Sequence[Window]) -> Table:
     rows = [(str(window), ", ".join(window.nodes) or None, ", ".join(window.backends) or None) for window in windows]
-    return table("windows", "Maintenance windows", map(Column, ("Window", "Nodes", "Backends")), rows)
+    return table("windows", "Maintenance windows", map(Column, ("Window", "Nodes", "Backends")), rows, optional=True)
 
 
 # ------------------------------------------------------------------ reservations
@@ -156,7 +156,7 @@ def _reservations(context: PanelContext) -> list[tuple[str, str, str]]:
 
 
 def _reservation_table(reservations: Sequence[tuple[str, str, str]]) -> Table:
-    return table("reservations", "Reservations", map(Column, ("Gang", "Starts", "Nodes")), reservations)
+    return table("reservations", "Reservations", map(Column, ("Gang", "Starts", "Nodes")), reservations, optional=True)
 
 
 # ------------------------------------------------------------------ figure
@@ -215,8 +215,8 @@ def _label(device: _Device) -> str:
 def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:
     from bokeh.models import DataRange1d
 
-    number = len(sources["labels"].data["y"])
-    made = drawing.plot(height=170 + 36 * max(1, number), x_axis_type="datetime", y_range=DataRange1d(end=0.9))
+    made = drawing.plot(x_axis_type="datetime", y_range=DataRange1d(end=0.9))
+    drawing.fit_height(made, sources["labels"], row=36, base=206)
     made.line("x", "y", color=drawing.GREY, line_dash="dotted", legend_label="now", source=sources["now"])
     looks: dict[str, dict[str, Any]] = {
         "held": {"color": drawing.BLUE},
@@ -229,7 +229,7 @@ def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:
         for kind, look in looks.items()
     ]
     drawing.hover(made, bars, *drawing.SPAN)
-    drawing.labels(made, sources["labels"])
+    drawing.labels(made, sources["labels"], 0.35)
     made.yaxis.visible = False
     made.ygrid.visible = False
     drawing.times(made)

@@ -119,7 +119,7 @@ def _figure(jobs: Sequence[_Job]) -> Figure:
 
 
 def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:
-    return drawing.bars(sources["bars"], "pods", drawing.BLUE, "pods")
+    return drawing.bars(sources["bars"], "pods", drawing.BLUE, drawing.PODS)
 
 
 PANEL: Final = Panel("slurm-jobs", "Slurm jobs", slurm_jobs, order=80)

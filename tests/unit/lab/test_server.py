@@ -14,12 +14,13 @@ from aiohttp import CookieJar, StreamReader
 from aiohttp.test_utils import TestClient, TestServer
 from structlog.testing import capture_logs
 
+from fluence_lab import drawing
 from fluence_lab.dashboard import server as module
 from fluence_lab.dashboard.access import Denied, LocalAccess, Reader
 from fluence_lab.dashboard.feeds import Subject
 from fluence_lab.dashboard.server import Dashboard
 from fluence_lab.panels import Panel, PanelContext
-from fluence_lab.view import Column, Table, View
+from fluence_lab.view import Column, Figure, Table, View
 from session_scheduler.base.clock import StoppedClock
 from session_scheduler.observation.values import Observed
 from session_scheduler.sdk.access_reviews import User
@@ -125,6 +126,47 @@ async def test_a_page_and_its_json_show_the_same(world: World) -> None:
             answer = json.loads((await text_of(client, path))[1])
             assert answer["summary"] == "3 pods. "
             assert answer["tables"]["pods"]["rows"] == [["science/x"], ["finance/secret"], ["finance/<b>"]]
+
+
+async def test_files_have_their_note_on_each_page_and_no_history(world: World) -> None:
+    seen: list[int] = []
+
+    def counting(context: PanelContext) -> View:
+        seen.append(len(context.history.times))
+        return listing(context)
+
+    panels = [Panel("listing", "Listing", counting)]
+    dashboard = Dashboard(world.observer, FakeAccess(), panels, live=False, note="Nothing was scheduled.")  # type: ignore[arg-type]
+    await dashboard.update()
+    async with world.client("alice", dashboard) as client:
+        _, text = await text_of(client, "/listing")
+    assert '<p id="notes">a test. Nothing was scheduled.</p>' in text
+    assert set(seen) == {0}
+
+
+async def test_a_figure_without_data_is_its_text(world: World) -> None:
+    def page(context: PanelContext) -> View:
+        bars = {**drawing.rows(number := len(context.observed.pods.keys)), "n": [1] * number, "label": ["x"] * number}
+        figure = Figure(
+            "f",
+            "F",
+            f"{number} bars.",
+            {"bars": bars},
+            lambda sources: drawing.bars(sources["bars"], "n", drawing.BLUE, "n"),
+        )
+        return View("page", "Page", "", (figure,), (Table("t", "T", (Column("x"),), (), optional=True),))
+
+    dashboard = Dashboard(world.observer, world.access, [Panel("page", "Page", page)], live=True)  # type: ignore[arg-type]
+    async with world.client("alice", dashboard) as client:
+        _, full = await text_of(client, "/page")
+        world.observer.set([])
+        await dashboard.update()
+        _, empty = await text_of(client, "/page")
+    assert 'id="figure-page-f"' in full
+    assert 'id="figure-page-f"' not in empty
+    assert '<figcaption id="text-f">0 bars.</figcaption>' in empty
+    assert '<script type="application/json" id="figures">{}</script>' in empty
+    assert '<div data-table="t"></div>' in full
 
 
 async def test_texts_are_escaped(world: World) -> None:

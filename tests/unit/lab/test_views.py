@@ -17,6 +17,7 @@ from fluence_lab.render import fragments, update
 from fluence_lab.view import Table, View
 from fluence_lab.views import gangs as gangs_module
 from fluence_lab.views import nodes as nodes_module
+from fluence_lab.views.explained import changes_of
 from fluence_lab.views.gangs import Window, gangs, windows_of
 from fluence_lab.views.nodes import nodes as nodes_view
 from fluence_lab.views.overview import overview
@@ -53,8 +54,13 @@ EMPTY = observed()
 @pytest.mark.parametrize("view", [
     overview(EMPTY), pending(EMPTY), nodes_view(EMPTY), gangs(EMPTY), queues(()),
 ], ids=lambda view: view.name)  # fmt: skip
-def test_a_view_of_an_empty_cluster_is_drawn(view: View) -> None:
+def test_a_view_of_an_empty_cluster_has_no_figure_and_no_empty_table(view: View) -> None:
     assert view.summary
+    assert {name: figure["item"] for name, figure in fragments(view).figures.items()} == {
+        figure.name: None for figure in view.figures
+    }
+    shown = {name for name, html in fragments(view).tables.items() if html}
+    assert shown == {"overview": {"pods", "resources"}, "nodes": {"nodes"}, "queues": {"queues"}}.get(view.name, set())
     assert fragments(view).tables.keys() == {table.name for table in view.tables}
     json.dumps(update(view), allow_nan=False)
 
@@ -92,7 +98,7 @@ def test_series_have_only_the_times_at_which_all_numbers_are_known() -> None:
     assert lines["time"].tolist() == [1000 * NOW, 1000 * (NOW + 2)]
     assert [figure.text for figure in view.figures[1:]] == [
         "At the end of 0 minutes: 3 pending and 7 running pods.",
-        "Nothing was observed yet.",
+        "Cycles are unknown: they are read from --scheduler-metrics or --prometheus.",
     ]
 
 
@@ -108,6 +114,20 @@ def test_a_long_line_has_the_last_value_of_each_step() -> None:
     assert drawn[-1] == 86_409
     assert {b - a for a, b in pairwise(drawn[:-1])} == {128.0}
     assert lines(86_420)["pending"].tolist()[:-1] == drawn[:-1]  # the others stay as time passes
+
+
+@pytest.mark.parametrize(("number", "drawn"), [(1, False), (9, False), (10, True)])
+def test_lines_over_time_are_drawn_when_the_axis_has_room_for_seconds(number: int, drawn: bool) -> None:
+    times = NOW + np.arange(float(number))
+    view = overview(observed(), History(times, {"pending": np.ones(number), "running": np.zeros(number)}))
+    lines, rates = view.figures[1:]
+    assert (lines.has_data, rates.has_data) == (drawn, False)
+    assert lines.text.endswith("1 pending and 0 running pods.")
+
+
+def test_a_single_sample_has_no_duration_in_words() -> None:
+    view = overview(observed(), History(np.array([NOW]), {"pending": np.ones(1), "running": np.zeros(1)}))
+    assert view.figures[1].text == "1 pending and 0 running pods."
 
 
 # ------------------------------------------------------------------ pending
@@ -137,7 +157,7 @@ def test_reasons_are_grouped_with_what_would_help_the_longest_waiting_pod() -> N
 
     def verdicts(key: str) -> Mapping[str, Any]:
         asked.append(key)
-        return VERDICTS
+        return {**VERDICTS, "group": "g"}
 
     view = pending(observed(nodes(["n1"]), WAITING), {}, verdicts)
     assert table(view, "reasons").rows == (
@@ -146,6 +166,13 @@ def test_reasons_are_grouped_with_what_would_help_the_longest_waiting_pod() -> N
     )
     assert asked == ["a/p2", "b/other"]
     assert view.summary == "3 pods wait, for 2 reasons. The most frequent one, with 2 pods: No cpu."
+
+
+def test_only_a_pod_of_a_gang_that_fits_on_a_node_has_changes() -> None:
+    assert changes_of({**VERDICTS, "group": None}) == ""
+    assert changes_of(VERDICTS) == ""
+    assert changes_of({**VERDICTS, "group": "g"}) == "2 cpu were free on n2 (0 now)"
+    assert changes_of({**VERDICTS, "reason": "3 of 4 pods fit"}) == "2 cpu were free on n2 (0 now)"
 
 
 def test_a_search_shows_the_pods_with_the_text_in_their_name() -> None:
@@ -226,6 +253,8 @@ def test_queues_are_indented_and_have_their_amounts_in_cores_and_bytes() -> None
     assert source(view, "queue-cpu", "bars")["allocated"] == [0, 13]
     assert source(view, "queue-memory", "bars")["allocated"] == [0, 2]
     assert view.summary == "2 queues. physics has more than its fair share."
+    cpu, memory = source(view, "queue-cpu", "bars")["fair"], source(view, "queue-memory", "bars")["fair"]
+    assert (cpu, memory[1]) == ([12, 8], pytest.approx(np.nan, nan_ok=True))
 
 
 # ------------------------------------------------------------------ nodes
@@ -245,6 +274,20 @@ def test_the_map_has_a_row_for_each_rack_and_the_fill_of_each_node() -> None:
     }
     assert source(view, "map", "labels")["label"] == ["(none) / r9", "a / r1", "a / r2", "b / r1"]
     assert table(view, "blocks").rows[0] == ("(none) / r9", 1, 0, "100 %", "50 %")
+    assert cells["mark"] == ["n4\n100 %", "n1\n0 %", "n2\n25 %", "n3\n50 %"]
+    assert table(view, "nodes").rows[1][5] == "2 of 8 cores"
+
+
+def test_racks_of_equal_names_in_two_zones_are_two_domains() -> None:
+    view = nodes_view(observed(nodes(["n1", "n2", "n3", "n4"], levels=LEVELS)))
+    assert view.summary == "4 nodes in 2 domains of zone and 4 domains of rack, all ready."
+
+
+def test_the_names_of_nodes_are_left_out_where_a_narrow_screen_has_no_room() -> None:
+    marks = {}
+    for number in (8, 10, 13):
+        marks[number] = source(nodes_view(observed(nodes([f"node-{row:02}" for row in range(number)]))), "map", "cells")
+    assert [each["mark"][0] for each in marks.values()] == ["node-00\n0 %", "0 %", ""]
 
 
 def test_a_block_of_the_query_shows_its_nodes_by_the_resource_of_the_query() -> None:

@@ -25,17 +25,63 @@ async function drawFigure(name, item) {
 
 function updateFigure(name, change) {
   const figure = main.querySelector(`figure[data-figure="${CSS.escape(name)}"]`);
-  if (!figure) return;
-  setText(figure.querySelector("figcaption"), change.text);
-  if (change.item) {
-    drawFigure(name, change.item);
+  const plot = figures.get(name);
+  if (!figure || (change.drawn && !plot)) {
+    complete();
     return;
   }
+  setText(figure.querySelector("h2"), change.title);
+  setText(figure.querySelector("figcaption"), change.text);
+  if (!plot) return;
+  figure.querySelector(".fluence-figure").hidden = !change.drawn;
   for (const [wanted, columns] of Object.entries(change.sources)) {
-    const source = figures.get(name)?.document?.get_model_by_name(wanted);
+    const source = plot.document?.get_model_by_name(wanted);
     if (source) {
       source.data = Object.fromEntries(Object.entries(columns).map(([key, column]) => [key, numbers(column)]));
     }
+  }
+  for (const legend of plot.above.filter((each) => each.type === "Legend")) {
+    for (const item of legend.items) item.visible = item.renderers.some((each) => each.data_source.get_length() > 0);
+  }
+  for (const rule of plot.tags) fitHeight(plot, rule, change.sources[rule.source]?.y ?? []);
+}
+
+// As `fit_height` of drawing.py.
+function fitHeight(plot, rule, ys) {
+  const rows = ys.length ? Math.max(...ys) - Math.min(...ys) : 0;
+  const height = Math.trunc(Math.min(rule.most, Math.max(rule.least, rule.base + rule.row * rows)));
+  if (plot.height !== height) plot.height = height;
+}
+
+// Adds the parts that the page lacks, and the figures that had no data: the server draws them.
+let completing = false;
+
+async function complete() {
+  if (completing) return;
+  completing = true;
+  try {
+    const answer = await fetch(location.href);
+    if (!answer.ok || !window.fluenceFigure) {
+      location.reload();
+      return;
+    }
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const items = JSON.parse(page.getElementById("figures")?.textContent ?? "{}");
+    let last = document.getElementById("connection");
+    for (const part of page.querySelectorAll("[data-figure], [data-table]")) {
+      const {figure, table} = part.dataset;
+      const kind = figure === undefined ? `[data-table="${CSS.escape(table)}"]` : `[data-figure="${CSS.escape(figure)}"]`;
+      const old = main.querySelector(kind);
+      const missing = !old || (figure in items && !figures.has(figure));
+      if (missing) {
+        old?.remove();
+        last.after(part);
+        if (figure in items) await drawFigure(figure, items[figure]);
+      }
+      last = missing ? part : old;
+    }
+  } finally {
+    completing = false;
   }
 }
 
@@ -72,7 +118,10 @@ const waiting = new Map();
 
 function updateTable(name, html) {
   const old = main.querySelector(`[data-table="${CSS.escape(name)}"]`);
-  if (!old) return;
+  if (!old) {
+    complete();
+    return;
+  }
   if (selected(old)) {
     waiting.set(name, html);
     return;
@@ -94,19 +143,16 @@ document.addEventListener("selectionchange", () => {
   for (const [name, html] of waiting) updateTable(name, html);
 });
 
-// Whether the page has these tables and figures, and no other: what comes and goes needs a new page.
-function hasParts(names) {
-  const here = [...main.querySelectorAll("[data-table], [data-figure]")].map(({ dataset }) =>
-    dataset.table === undefined ? `figures ${dataset.figure}` : `tables ${dataset.table}`,
-  );
-  return here.length === names.length && names.every((name) => here.includes(name));
+// Hides what the newest state lacks, such as the verdicts of a pod that waits no more.
+function showParts(parts) {
+  for (const each of main.querySelectorAll("[data-table], [data-figure]")) {
+    const {table, figure} = each.dataset;
+    each.hidden = !parts.includes(table === undefined ? `figure ${figure}` : `table ${table}`);
+  }
 }
 
 function apply(change) {
-  if (change.parts !== undefined && !hasParts(change.parts)) {
-    location.reload();
-    return;
-  }
+  if (change.parts) showParts(change.parts);
   if (change.summary !== undefined) {
     const text = document.createElement("p");
     text.innerHTML = change.summary;
