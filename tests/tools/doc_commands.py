@@ -60,7 +60,7 @@ BUILDS: Final = frozenset({"test", "test-all", "setup", "lint", "format", "bench
 """The targets of make that no test runs: they build, or take minutes."""
 LISTED: Final[Mapping[str, str]] = {
     "fluence dashboard --kubeconfig ~/.kube/config --config scheduler.yaml": "a cluster",
-    "fluence dashboard examples/01-quickstart": "a browser",
+    "fluence dashboard --simulate examples/01-quickstart": "a browser",
     "fluence dashboard now.json": "a browser",
     "fluence dashboard result.json": "a browser",
     "fluence graph cluster.yaml --resources resources.yaml > graph.json": "a cluster's objects",

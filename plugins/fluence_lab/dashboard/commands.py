@@ -43,6 +43,10 @@ def dashboard(
     resources: Annotated[
         str | None, typer.Option("--resources", metavar="FILE", help="The file of virtual resources.")
     ] = None,
+    simulate: Annotated[
+        bool,
+        typer.Option("--simulate", help="Schedule the FILEs' pending pods in memory, and show the cluster after it."),
+    ] = False,
     bind: Annotated[
         str, typer.Option("--bind", metavar="ADDRESS:PORT", help="Where to listen; port 0 for any.")
     ] = DEFAULT_BIND,
@@ -79,6 +83,7 @@ def dashboard(
       fluence dashboard --kubeconfig ~/.kube/config
       fluence dashboard cluster.yaml workloads.yaml
       fluence dashboard now.json
+      fluence dashboard --simulate examples/03-queues
       kubectl fluence dashboard
     """
     import asyncio
@@ -101,11 +106,14 @@ def dashboard(
         raise InputError("--tls-cert and --tls-key: set both or neither")
     commands: Host = command.obj
     manifests, settings = commands.settings(files or [], config, {"--resources": resources})
+    if simulate and not files:
+        raise InputError("--simulate: needs FILEs: name manifests, directories or a snapshot")
     if sign_in is SignIn.CLUSTER and files:
         raise InputError("--sign-in cluster: needs a cluster: remove the FILEs, or sign in with the printed address")
     by_url = sign_in is SignIn.URL or (sign_in is None and (bool(files) or is_loopback(host)))
     options = Options(
         files=manifests,
+        simulate=simulate,
         settings=settings,
         kubeconfig=kubeconfig,
         context=context,

@@ -1,4 +1,4 @@
-"""Pages about the saved result of `fluence simulate`, without a cluster."""
+"""The page about a result of `fluence simulate`, and the empty cluster that a dashboard of a saved one observes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fluence_lab.panels import Panel
 from fluence_lab.views.simulated import simulated
 from session_scheduler.observation.values import Nodes, Observed, Pods
 
-__all__ = ["ResultObserver", "result_panels"]
+__all__ = ["ResultObserver", "result_panel"]
 
 _NONE = np.empty(0)
 
@@ -40,6 +40,6 @@ class ResultObserver:
         return None
 
 
-def result_panels(result: Mapping[str, Any]) -> list[Panel]:
-    """The one page."""
-    return [Panel("simulated", "Simulation", lambda _: simulated(result), order=10)]
+def result_panel(result: Mapping[str, Any]) -> Panel:
+    """The page of a result."""
+    return Panel("simulated", "Simulation", lambda _: simulated(result), order=0)

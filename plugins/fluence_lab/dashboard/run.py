@@ -27,9 +27,11 @@ from session_scheduler.sdk.leader import connect
 from session_scheduler.sdk.signals import background, first_of, stop_on_signals
 from session_scheduler.sdk.sockets import bound
 
-__all__ = ["Options", "is_loopback", "serve", "serving", "simulation", "tls_context"]
+__all__ = ["Options", "is_loopback", "opened", "serve", "serving", "simulation", "tls_context"]
 
 _log = structlog.get_logger(__name__)
+_SIMULATED: Final = "The pages show the cluster after the simulation."
+_NOT_SCHEDULED: Final = "Pending pods were not scheduled: use --simulate to schedule them in memory."
 STOP_SECONDS: Final = 1.0
 IDLE_SECONDS: Final = 75.0
 MOST_CACHED: Final = 65_536
@@ -41,6 +43,8 @@ class Options(msgspec.Struct, frozen=True):
 
     files: Sequence[str] = ()
     """Empty for a live cluster."""
+    simulate: bool = False
+    """Schedule the pending pods of the files in memory before they are shown."""
     settings: SchedulerConfig | None = None
     kubeconfig: str | None = None
     context: str | None = None
@@ -67,9 +71,9 @@ async def serve(options: Options) -> int:
     context = tls_context(options.certificate)
     with stop_on_signals() as stop:
         async with AsyncExitStack() as stack:
-            observer, panels = await _opened(options, stack)
+            observer, panels, note = await opened(options, stack)
             access = await _access(options, stack)
-            dashboard = Dashboard(observer, access, panels, live=not options.files)
+            dashboard = Dashboard(observer, access, panels, live=not options.files, note=note)
             address = await stack.enter_async_context(serving(dashboard, options.host, options.port, context))
             address = f"{'https' if context else 'http'}://{address}"
             if isinstance(access, LocalAccess):
@@ -114,21 +118,32 @@ async def serving(
         listening.close()
 
 
-async def _opened(options: Options, stack: AsyncExitStack) -> tuple[Any, list[Panel]]:
-    """What the pages show, and the pages."""
+async def opened(options: Options, stack: AsyncExitStack) -> tuple[Any, list[Panel], str]:
+    """What the pages show, the pages, and a sentence for all of them. Raises InputError, ClusterError."""
     if options.files:
-        if len(options.files) == 1 and (result := simulation(options.files[0])) is not None:
-            from fluence_lab.dashboard.results import ResultObserver, result_panels
-
-            return ResultObserver(options.files[0]), result_panels(result)
-        from session_scheduler.observation.files import open_files
-
-        return await open_files(options.files, config=options.settings), installed()
+        return await _opened_files(options)
     from session_scheduler.observation.live import follow
 
     settings = options.settings or SchedulerConfig()
     observer = await stack.enter_async_context(follow(settings, kubeconfig=options.kubeconfig, context=options.context))
-    return observer, installed()
+    return observer, installed(), ""
+
+
+async def _opened_files(options: Options) -> tuple[Any, list[Panel], str]:
+    from fluence_lab.dashboard.results import ResultObserver, result_panel
+    from session_scheduler.observation.files import open_files, simulated
+
+    saved = simulation(options.files[0]) if len(options.files) == 1 else None
+    if saved is not None:
+        if options.simulate:
+            raise InputError(f"--simulate: {options.files[0]} is the result of a simulation: remove the option")
+        return ResultObserver(options.files[0]), [result_panel(saved)], ""
+    if options.simulate:
+        result, observer = await simulated(options.files, config=options.settings)
+        return observer, [result_panel(result), *installed()], _SIMULATED
+    observer = await open_files(options.files, config=options.settings)
+    waits = bool((observer.observe().pods.nodes < 0).any())
+    return observer, installed(), _NOT_SCHEDULED if waits else ""
 
 
 async def _access(options: Options, stack: AsyncExitStack) -> Access:

@@ -19,8 +19,9 @@ from fluence_lab.dashboard import run
 from fluence_lab.dashboard.commands import _address, _url
 from fluence_lab.dashboard.port_forward import _service, open_in_cluster
 from fluence_lab.dashboard.results import ResultObserver
-from fluence_lab.dashboard.run import Options, is_loopback, simulation
+from fluence_lab.dashboard.run import Options, is_loopback, opened, simulation
 from fluence_lab.panels import Panel
+from session_scheduler import cli
 from session_scheduler.errors import InputError
 from session_scheduler.sdk import dynamic_client
 
@@ -35,6 +36,9 @@ case "$*" in
     wait ;;
 esac
 """
+QUICKSTART = [
+    Path(__file__).parents[3] / "examples/01-quickstart" / f"{name}.yaml" for name in ("cluster", "workloads")
+]
 FOUND = {"items": [{"metadata": {"namespace": "kube-system", "name": "fluence-dashboard"}}]}
 
 
@@ -71,6 +75,44 @@ def test_a_saved_simulation_is_recognised(tmp_path: Path) -> None:
     broken.write_text("{")
     assert simulation(str(result)) == {"pods": [], "summary": {}}
     assert [simulation(str(path)) for path in (snapshot, broken, tmp_path / "none.json", tmp_path)] == [None] * 4
+
+
+def opening(*files: Path, simulate: bool = False) -> tuple[Any, list[str], str]:
+    async def opened_now() -> tuple[Any, list[str], str]:
+        async with AsyncExitStack() as stack:
+            observer, panels, note = await opened(Options(files=[*map(str, files)], simulate=simulate), stack)
+            return observer.observe(), [panel.name for panel in panels], note
+
+    return asyncio.run(opened_now())
+
+
+def test_files_are_shown_as_they_are_and_the_note_names_the_option() -> None:
+    observed, pages, note = opening(*QUICKSTART)
+    assert set(observed.pods.nodes.tolist()) == {-1}
+    assert "simulated" not in pages
+    assert note == "Pending pods were not scheduled: use --simulate to schedule them in memory."
+    assert opening(QUICKSTART[0])[2] == ""
+
+
+def test_with_simulate_files_are_shown_after_the_simulation_with_its_page() -> None:
+    observed, pages, note = opening(*QUICKSTART, simulate=True)
+    assert (observed.pods.nodes >= 0).sum() > 0
+    assert pages[:2] == ["simulated", "overview"]
+    assert note == "The pages show the cluster after the simulation."
+
+
+def test_a_saved_simulation_is_one_page_and_is_not_simulated_again(tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    result.write_text(json.dumps({"pods": [], "summary": {}}))
+    assert opening(result)[1:] == (["simulated"], "")
+    with pytest.raises(InputError, match=r"--simulate: .*result.json is the result of a simulation: remove the option"):
+        opening(result, simulate=True)
+
+
+def test_simulate_needs_files(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["dashboard", "--simulate"]) == 2
+    error = capsys.readouterr().err
+    assert error == "fluence: --simulate: needs FILEs: name manifests, directories or a snapshot\n"
 
 
 @pytest.fixture

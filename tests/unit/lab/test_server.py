@@ -485,10 +485,10 @@ async def test_events_name_the_parts_when_one_comes_or_goes(world: World) -> Non
         wall=world.clock.wall,
     )
     async with world.client("alice", dashboard) as client, client.get("/events/parts?since=0") as response:
-        assert (await next_event(response.content))[1]["parts"] == ["tables always"]
+        assert (await next_event(response.content))[1]["parts"] == ["table always"]
         world.observer.set([])
         await dashboard.update()
-        assert (await next_event(response.content))[1]["parts"] == ["tables always", "tables sometimes"]
+        assert (await next_event(response.content))[1]["parts"] == ["table always", "table sometimes"]
 
 
 async def test_a_wrong_host_or_number_is_no_error_of_the_server(world: World) -> None:
