@@ -80,9 +80,11 @@ def _summary(observed: Observed, phases: Mapping[str, int], utilised: list[tuple
     pending = waiting_count(observed)
     running = phases["Running"] + observed.hidden.get("running", 0)
     nodes = len(observed.nodes.names)
+    bound = phases["Bound"]
+    starting = f", {bound:,} {verb(bound, 'is', 'are')} bound" if bound else ""
     text = (
-        f"{count(pending, 'pod')} {verb(pending, 'is', 'are')} pending and {running:,} {verb(running, 'runs', 'run')} "
-        f"on {count(nodes, 'node')}."
+        f"{count(pending, 'pod')} {verb(pending, 'is', 'are')} pending{starting} and {running:,} "
+        f"{verb(running, 'runs', 'run')} on {count(nodes, 'node')}."
     )
     if utilised:
         shares = [f"{percent(share(used, whole))} of {name}" for name, used, whole in utilised]

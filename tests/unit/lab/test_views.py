@@ -78,6 +78,12 @@ def test_the_overview_counts_pods_by_phase_and_those_of_other_namespaces() -> No
     )  # fmt: skip
 
 
+def test_the_overview_names_pods_that_are_bound_and_do_not_run_yet() -> None:
+    rows = [pod("a/p", phase="Bound", node=0), pod("a/q", phase="Bound", node=0), pod("a/r")]
+    view = overview(observed(nodes(["n1"]), rows))
+    assert view.summary.startswith("1 pod is pending, 2 are bound and 0 run on 1 node.")
+
+
 def test_the_overview_sums_resources_over_nodes() -> None:
     view = overview(observed(nodes(["n1", "n2"], cpu=8, used=[3, 5])))
     assert table(view, "resources").rows == (
