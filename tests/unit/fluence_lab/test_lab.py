@@ -170,6 +170,13 @@ def test_views_show_themselves_in_a_notebook(small: Lab) -> None:
         run.explain("a")
 
 
+def test_a_cell_says_what_would_help_and_has_no_timings_of_one_pod(small: Lab) -> None:
+    reasons = next(table for table in small.why_pending().tables if table.name == "reasons")
+    changes = {row[3]: row[2] for row in reasons.rows}
+    assert changes["default/large"] == "9 cpu were free on n1 (2 of 2 now)"
+    assert [figure.name for figure in small.explain("large").figures] == ["verdicts"]
+
+
 def test_two_runs_are_compared(small: Lab) -> None:
     compared = compare(small.run("now"), small.add(node("huge", cpu=16)).run("with huge"))
     assert compared.pods.loc[("default", "large"), "node: with huge"] == "huge"

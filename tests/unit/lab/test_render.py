@@ -103,6 +103,7 @@ def test_a_plot_has_the_rule_of_its_height_and_seconds_are_its_finest_ticks() ->
     bars = fragments(pending(known)).figures["reasons"]["item"]["doc"]["roots"][0]["attributes"]
     assert bars["height"] == 94 + 2 * 34
     assert {"source": "bars", "row": 34, "base": 94, "least": 120, "most": 4000} in plain_map(bars["tags"])
+    assert [each["attributes"].get("min_interval") for each in named(bars, "BasicTicker")].count(1) == 1
     chart = fragments(gangs(known)).figures["gantt"]["item"]
     finest = [each["attributes"]["min_interval"] for each in named(chart, "AdaptiveTicker")]
     assert min(finest) == 1000

@@ -24,6 +24,7 @@ from fluence_lab.views.overview import overview
 from fluence_lab.views.pending import pending
 from fluence_lab.views.plugin_timings import plugin_timings
 from fluence_lab.views.queues import queues
+from fluence_lab.views.simulated import simulated
 from session_scheduler.observation.values import Gang, Gpu
 
 
@@ -398,6 +399,19 @@ def test_windows_come_from_the_plugin_fluence_if_it_is_loaded() -> None:
     assert windows_of(PanelContext(EMPTY)) == []
     found = windows_of(PanelContext(EMPTY, plugin=lambda name: Plugin() if name == "fluence" else None))
     assert [(window.start, window.end) for window in found] == [(1, 2)]
+
+
+# ------------------------------------------------------------------ results
+
+
+def test_nodes_with_equally_many_placed_pods_are_in_natural_order() -> None:
+    pods = [
+        {"namespace": "a", "name": name, "group": None, "node": name, "backend": None, "reason": None}
+        for name in ("n10", "n2")
+    ]
+    view = simulated({"pods": pods, "groups": [], "summary": {"scheduled": 2, "unschedulable": 0}})
+    assert view.figures[0].text == "1 pod: n2 and 1 pod: n10."
+    assert view.figures[1].has_data is False
 
 
 # ------------------------------------------------------------------ timings
