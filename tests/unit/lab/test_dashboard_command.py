@@ -193,8 +193,8 @@ async def test_the_command_fetches_for_panels_of_a_live_cluster(monkeypatch: pyt
         stop.set()
         return None
 
-    async def opened(_options: Options, _stack: AsyncExitStack) -> tuple[Any, list[Panel]]:
-        return ResultObserver("a test"), [Panel("page", "Page", lambda _: None, fetch=fetch)]
+    async def with_pools(_options: Options, _stack: AsyncExitStack) -> tuple[Any, list[Panel], str]:
+        return ResultObserver("a test"), [Panel("page", "Page", lambda _: None, fetch=fetch)], ""
 
     @asynccontextmanager
     async def client() -> AsyncIterator[object]:
@@ -205,7 +205,7 @@ async def test_the_command_fetches_for_panels_of_a_live_cluster(monkeypatch: pyt
         asked.append((kubeconfig, context))
         return client()
 
-    monkeypatch.setattr(run, "_opened", opened)
+    monkeypatch.setattr(run, "opened", with_pools)
     monkeypatch.setattr(run, "stop_on_signals", lambda: nullcontext(stop))
     monkeypatch.setattr(dynamic_client, "connect", connect)
     async with asyncio.timeout(10):
