@@ -191,13 +191,18 @@ def play(plane: ControlPlane, scheduler: str, case: Case) -> Seen:
         topology = {"schedulingConstraints": {"topology": [{"key": case.key or here.key}]}} if case.constrained else {}
         here.add_group("group", case.minimum, **topology)
 
-        def evaluated() -> tuple[Manifest, list[Manifest]] | None:
+        first: list[Manifest] = []  # kube-scheduler writes another condition when it retries the rest of a group
+
+        def evaluated() -> list[Manifest] | None:
             said = condition(here.group("group"), "PodGroupScheduled")
+            if said is not None and not first:
+                first.append(said)
             members = [pod for pod in here.pods() if pod["metadata"]["name"].startswith("member")]
             reported = all(condition(pod, "PodScheduled") for pod in members)
-            return (said, members) if said is not None and reported else None
+            return members if first and reported else None
 
-        said, members = until(f"what {scheduler} makes of the group", evaluated)
+        members = until(f"what {scheduler} makes of the group", evaluated)
+        (said,) = first
         nodes = [node for pod in members if (node := pod["spec"].get("nodeName"))]
         conditions = [condition(pod, "PodScheduled") or {} for pod in members]
         return Seen(
