@@ -161,6 +161,7 @@ def explain_task(
 def explain_one(scheduler: Scheduler, task: Task, most: int, ways: int = MOST_WAYS) -> dict[str, Any]:
     """One pending pod, as `explain_task` with `most`, and its gang under "gang"; None for a pod without one."""
     answer = explain_task(scheduler, task, most=most)
+    answer["refusals"] = dict(sorted(answer["refusals"].items()))
     answer["gang"] = gang = explain_gang(scheduler, task.group, ways=ways) if is_gang(task.group) else None
     if answer["reason"] is None and gang is not None:
         answer["reason"] = gang_reason(gang)

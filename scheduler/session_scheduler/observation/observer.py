@@ -95,8 +95,7 @@ class Observer:
         queues, failures = self._queues()  # first: it looks up the queue of each group
         self._pods.update()
         groups = [group for group in scheduler.cache.groups.values() if not group.single]
-        keys = {group.topology_key for group in groups} - {None}
-        nodes = self._nodes.update(self._pods.nodes, [key for key in keys if key])
+        nodes = self._nodes.update(self._pods.nodes, {key for group in groups if (key := group.topology_key)})
         problems = {**self._pods.problems(), **scheduler.cache.problems, **failures}
         self._last = Observed(
             time=scheduler.clock.wall(),
@@ -175,8 +174,7 @@ class Observer:
             if task.node is not None:
                 return {**head, "reason": None, "summary": None, "nodes": {}, "refusals": {}, "leftOut": 0,
                         "gang": None}  # fmt: skip
-            answer = explain_one(self._scheduler, task, most)
-            return {**head, **answer, "refusals": dict(sorted(answer["refusals"].items()))}
+            return {**head, **explain_one(self._scheduler, task, most)}
 
     def pods(self) -> Mapping[str, Pod]:
         """The objects of the pods that `observe` shows, by NAMESPACE/NAME, with their labels and annotations."""
@@ -187,8 +185,5 @@ class Observer:
 
     def plugin(self, name: str) -> object | None:
         """The instance of an enabled plugin; None if no profile enables it."""
-        for calls in self._scheduler.profiles.values():
-            if name in calls.instances:
-                found: object = calls.instances[name]
-                return found
-        return None
+        found = (calls.instances[name] for calls in self._scheduler.profiles.values() if name in calls.instances)
+        return next(found, None)

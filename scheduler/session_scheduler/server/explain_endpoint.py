@@ -90,7 +90,7 @@ def explained(scheduler: Scheduler, key: str) -> Answer:
         "lastCycle": reason_of(scheduler, task),
         **{name: of_pod[name] for name in ("reason", "fitsIf") if name in of_pod},
         "nodes": of_pod["nodes"],
-        "refusals": dict(sorted(of_pod["refusals"].items())),
+        "refusals": of_pod["refusals"],
         "leftOut": of_pod["leftOut"],
         "gang": of_pod["gang"],
     }
