@@ -1,4 +1,4 @@
-"""Experiments: a cluster's state and a configuration, changed and scheduled in memory as often as one likes. Public.
+"""Experiments: a cluster's state and a configuration, which code changes and schedules in memory. Public.
 
 Each change returns another experiment, so several can be compared. Equal experiments make equal decisions.
 """

@@ -28,8 +28,9 @@ _MODEL_SUFFIX = ".product"
 
 
 def gpus_on(row: int, node: Node, counts: Mapping[str, int], tasks: Sequence[Task]) -> Iterator[Gpu]:
-    """The GPUs of one node, by resource and index. `counts`: how many of each resource it offers; the pods share those
-    of the first.
+    """The GPUs of one node, by resource and index.
+
+    `counts`: how many of each resource the node offers. Pods share those of the first resource.
     """
     tasks = sorted((task for task in tasks if RESERVATION not in task.pod.metadata.labels),
                    key=lambda task: natural(task.key))  # fmt: skip

@@ -36,8 +36,8 @@ async def follow(
     """Observe the cluster of `kubeconfig`, or of $KUBECONFIG, ~/.kube/config or the pod's service account.
 
     The configuration is that of the scheduler. The observer has the whole cluster when the context begins; its state
-    then changes at most once per second. If it can follow no longer, `observe` raises why. Raises InputError, and
-    ClusterError if the API server refuses to list nodes, PodGroups or pods.
+    then changes at most once per second. If it can no longer follow the cluster, `observe` raises the error.
+    Raises InputError, and ClusterError if the API server refuses to list nodes, PodGroups or pods.
     """
     profiles = Registry(BUILTIN).load_calls(config)
     warn_of_extenders(config)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import nan
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,6 @@ from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.model.queues import is_in_thousandths
 from session_scheduler.model.times import parsed_time
 from session_scheduler.observation.values import Pods
-
-THOUSANDTHS: Final = 1000.0
 
 
 class _Row:
@@ -196,7 +194,7 @@ def _requests(classes: Sequence[TaskClass]) -> dict[str, NDArray[np.float64]]:
 
 def unit_of(resource: str) -> float:
     """What to divide the scheduler's amounts of a resource by, for people."""
-    return THOUSANDTHS if is_in_thousandths(resource) else 1.0
+    return 1000.0 if is_in_thousandths(resource) else 1.0
 
 
 def in_order(resources: Iterable[str]) -> list[str]:

@@ -50,7 +50,7 @@ class Nodes(msgspec.Struct, frozen=True):
     allocated: Amounts
     """What all pods on the node request."""
     pods: NDArray[np.int64]
-    """The number of pods on each node, whoever bound them."""
+    """The number of pods on each node, including those that other schedulers bound."""
     states: tuple[str, ...]
     """Ready, NotReady or SchedulingDisabled."""
     gpus: tuple[Gpu, ...] = ()
@@ -139,30 +139,25 @@ class Observed(msgspec.Struct, frozen=True):
     """Grows with each change."""
 
     def seen_by(self, namespaces: frozenset[str] | None) -> Observed:
-        """The cluster as a user sees it that may read only these namespaces (None: all).
+        """The cluster for a user with permission to read only these namespaces (None: all).
 
-        Pods and gangs of others are removed and counted in `hidden`. Amounts of nodes and queues stay: they are sums.
-        Holders of GPUs and problems that name a pod of another namespace are replaced by "(hidden)" or removed, and the
-        texts of plugins' errors are replaced.
+        Pods and gangs of other namespaces are removed and counted in `hidden`, and problems of their objects are
+        removed. The holder "(hidden)" of a GPU stands for all of their pods. Amounts of nodes and queues stay: they are
+        sums. The texts of plugins' errors are replaced.
         """
         if namespaces is None:
             return self
         pods = self.pods
-        seen = [key.partition("/")[0] in namespaces for key in pods.keys]
+        seen = np.array([key.partition("/")[0] in namespaces for key in pods.keys], np.bool_)
         gangs = tuple(gang for gang in self.gangs if gang.namespace in namespaces)
-        rows = np.flatnonzero(seen)
-        pending = int((pods.nodes < 0).sum())
-        counts = {"pending": pending, "running": len(pods.keys) - pending, "gangs": len(self.gangs)}
-        shown = pods.some(rows)
-        still = int((shown.nodes < 0).sum())
-        counts["pending"] -= still
-        counts["running"] -= len(rows) - still
-        counts["gangs"] -= len(gangs)
+        others = pods.nodes[~seen]
+        pending = int((others < 0).sum())
+        counts = {"pending": pending, "running": len(others) - pending, "gangs": len(self.gangs) - len(gangs)}
         nodes = msgspec.structs.replace(self.nodes, gpus=tuple(_seen_gpu(gpu, namespaces) for gpu in self.nodes.gpus))
         return msgspec.structs.replace(
             self,
             nodes=nodes,
-            pods=shown,
+            pods=pods.some(np.flatnonzero(seen)),
             gangs=gangs,
             problems={
                 name: _seen_text(name, text)
