@@ -46,10 +46,10 @@ class Sessions:
         """Update the resources that plugins offer to queues. Raises PluginError."""
         queues = self.cache.queues
         functions = calls.functions("offered") if queues.active else ()
-        requested: set[str] = set()
-        if functions:
-            queues.reconcile()
-            requested = queues.requested()
+        if not functions:
+            return
+        queues.reconcile()
+        requested = queues.requested()
         for call in functions:
             answer = call(requested, self.cache.table.all_rows(), self.cache.objects.of) or {}
             if not all(type(amount) is int and amount >= 0 for amount in answer.values()):
