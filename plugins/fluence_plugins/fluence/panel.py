@@ -39,6 +39,7 @@ class _Holding(msgspec.Struct, frozen=True):
 
 
 class _Device(msgspec.Struct, frozen=True):
+    path: str
     node: VirtualNode
     holdings: tuple[_Holding, ...]
     windows: tuple[Window, ...]
@@ -84,10 +85,9 @@ def _devices(plugin: FluencePlugin, context: PanelContext) -> list[_Device]:
                 held.setdefault(names.without_places(device.path), []).append(_Holding(key or _HIDDEN, *times))
     found: dict[str, VirtualNode] = {}
     for node in plugin.live.graph.virtual.values():
-        if names.without_places(node.path) == node.path or names.without_places(node.path) not in found:
-            found.setdefault(names.without_places(node.path), node)
+        found.setdefault(names.without_places(node.path), node)  # a shared device comes before its places
     return [
-        _Device(node, tuple(held.get(path, ())), tuple(_windows(node, plugin.windows)))
+        _Device(path, node, tuple(held.get(path, ())), tuple(_windows(node, plugin.windows)))
         for path, node in sorted(found.items(), key=lambda item: natural(item[0]))
     ]
 
@@ -114,7 +114,7 @@ def _device_table(devices: Sequence[_Device]) -> Table:
     columns = map(Column, ("Resource", "Type", "Backend", "State", "Held by", "Attributes"))
     rows = [
         (
-            "\N{NO-BREAK SPACE}\N{NO-BREAK SPACE}" * device.node.level + names.without_places(device.node.path),
+            "\N{NO-BREAK SPACE}\N{NO-BREAK SPACE}" * device.node.level + device.path,
             device.node.type,
             device.node.backend,
             device.state,
@@ -208,7 +208,7 @@ def _figure(now: float, devices: Sequence[_Device], reservations: Sequence[tuple
 
 
 def _label(device: _Device) -> str:
-    label = f"{names.without_places(device.node.path).rpartition('/')[2]} ({device.node.type})"
+    label = f"{device.path.rpartition('/')[2]} ({device.node.type})"
     return label if device.state == "up" else f"{label}, {device.state}"
 
 
