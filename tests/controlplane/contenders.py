@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +25,7 @@ FLUENCE: Final = "fluence"
 OTHER: Final = "other"
 """The name of another checkout's scheduler, which runs beside FLUENCE."""
 DASHBOARD: Final = "beside-dashboard"
-"""The name of FLUENCE while users hammer a dashboard of the same cluster."""
+"""The name of FLUENCE beside a dashboard of the same cluster with busy users."""
 _PATIENCE: Final = 60.0
 FILTERS: Final = "default-filters"
 RAW: Final = "raw"
@@ -94,16 +94,18 @@ def other(checkout: Path) -> Contender:
 class _BesideDashboard(Measured):
     """The scheduler; the dashboard beside it ends first."""
 
-    dashboard: Program
+    def __init__(self, dashboard: Program, command: Sequence[str | Path], log: Path) -> None:
+        super().__init__(FLUENCE, command, log)
+        self._dashboard = dashboard
 
     def stop(self, grace: float = 10.0) -> None:
         """Stop both."""
-        self.dashboard.stop(grace)
+        self._dashboard.stop(grace)
         super().stop(grace)
 
 
 def beside_dashboard() -> Contender:
-    """FLUENCE, started once a dashboard serves whose pages clients request as fast as they can."""
+    """FLUENCE beside a dashboard that clients ask more often than it allows; it starts when the dashboard serves."""
 
     def start(plane: ControlPlane, folder: Path, _: Workload, __: Turn) -> Measured:
         log = folder / "users.log"
@@ -112,12 +114,10 @@ def beside_dashboard() -> Contender:
                                         folder / "dashboard.log"], log)  # fmt: skip
         try:
             dashboard.wait_until(lambda: SERVING in log.read_text(), _PATIENCE)
-            process = _BesideDashboard(FLUENCE, _run_command(plane, folder, {}, _OWN), folder / "fluence.log")
+            return _BesideDashboard(dashboard, _run_command(plane, folder, {}, _OWN), folder / "fluence.log")
         except BaseException:
             dashboard.stop()
             raise
-        process.dashboard = dashboard
-        return process
 
     return Contender(DASHBOARD, "fluence", start)
 

@@ -1,4 +1,4 @@
-"""NodeResourceTopologies on a real API server, with the rights of the option: a pod waits for a zone, then starts."""
+"""NodeResourceTopologies on a real API server, with the permissions of deploy/: a pod waits for a zone, then starts."""
 
 from __future__ import annotations
 

@@ -154,10 +154,12 @@ async def test_an_observer_survives_broken_watches_and_an_api_server_that_does_n
     plane.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/meanwhile", {"gracePeriodSeconds": 0})
 
 
-async def test_a_user_without_rights_is_an_error_at_the_start(control_plane: ControlPlane, tmp_path: Path) -> None:
+async def test_an_observer_without_permissions_retries_and_leaves_no_task_when_it_is_cancelled(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
     outsider = str(kubeconfig_for(control_plane, tmp_path, user="outsider"))
     observer = follow(SchedulerConfig(), kubeconfig=outsider)
-    with pytest.raises(TimeoutError):  # the API server may grant the rights yet
+    with pytest.raises(TimeoutError):  # an administrator may grant the permissions meanwhile
         await asyncio.wait_for(observer.__aenter__(), 2.0)
     assert asyncio.all_tasks() == {asyncio.current_task()}
 

@@ -1,7 +1,6 @@
 """Whole and shared GPUs on one node, on a real API server: reservation pods, reports of devices, and policies.
 
-The scheduler and the device plugin have the permissions that deploy/ gives them. There is no kubelet: the test chooses
-the devices.
+The scheduler and the device plugin run with the permissions of deploy/. No kubelet runs: the test chooses the devices.
 """
 
 from __future__ import annotations
