@@ -12,6 +12,7 @@ from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.errors import InputError
 from session_scheduler.model.groups import Group, Task
 from session_scheduler.observation.experiment import Experiment, of_objects, read
+from session_scheduler.offline.snapshot import write_snapshot
 from session_scheduler.registry.registry import Registry
 from session_scheduler.testing import node, pod
 
@@ -70,13 +71,30 @@ async def test_an_installed_plugin_gets_arguments() -> None:
     assert (await placed(base), await placed(packed)) == ({"a": "n1"}, {"a": "n2"})
 
 
-async def test_a_snapshot_brings_its_configuration(tmp_path: Path) -> None:
-    (tmp_path / "cluster.yaml").write_text(
+@pytest.fixture
+def manifests(tmp_path: Path) -> str:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(
         "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus: {allocatable: {cpu: '4', memory: 8Gi, pods: '10'}}\n"
+        "---\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {schedulerName: fluence, containers: [{name: c}]}\n"
     )
-    experiment = await read([str(tmp_path / "cluster.yaml")])
+    return str(file)
+
+
+async def test_manifests_have_the_default_configuration(manifests: str) -> None:
+    experiment = await read([manifests])
     assert experiment.source.endswith("cluster.yaml")
     assert experiment.config == SchedulerConfig()
+    assert await placed(experiment) == {"a": "n1"}
+
+
+async def test_a_snapshot_brings_its_configuration(manifests: str, tmp_path: Path) -> None:
+    limited = SchedulerConfig(queues=(QueueConfig(name="default", limit={"pods": 0}),))
+    write_snapshot((await read([manifests])).state, limited, tmp_path / "now.yaml")
+    experiment = await read([str(tmp_path / "now.yaml")])
+    assert experiment.config.queues == limited.queues
+    assert await placed(experiment) == {"a": None}
+    assert (await read([str(tmp_path / "now.yaml")], config=SchedulerConfig())).config == SchedulerConfig()
 
 
 def test_an_unknown_plugin_is_an_error() -> None:
