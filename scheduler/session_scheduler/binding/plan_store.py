@@ -144,7 +144,7 @@ class PlanStore:
     ) -> PodGroup:
         """Change the state or the holder of the plan of `pod_group`, not its pods.
 
-        Has the result and the errors of `swap`, and raises Conflict if there is no plan.
+        Returns what `swap` returns, and raises what it raises; also raises Conflict if there is no plan.
         """
         before = pod_group.metadata.annotations.get(PLAN_ANNOTATION, "")
         try:

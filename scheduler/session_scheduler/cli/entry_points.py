@@ -24,7 +24,7 @@ class Report(Protocol):
 
 
 def loaded(group: str, *, taken: Collection[str] = ()) -> dict[str, Any]:
-    """The objects of a group's entry points, by name. Raises InputError for the names of built-in commands, too."""
+    """The objects of a group's entry points, by name. Raises InputError, also for a name in `taken`."""
     found: dict[str, Any] = {}
     for entry in metadata.entry_points(group=group):
         offer = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
