@@ -138,6 +138,12 @@ def condition(obj: Manifest, kind: str) -> Manifest | None:
     return next((each for each in found if each["type"] == kind), None)
 
 
+def is_refused(pod: Manifest, text: str) -> bool:
+    """Whether the scheduler reports that it cannot place a pod, with a message that contains `text`."""
+    found = condition(pod, "PodScheduled")
+    return found is not None and found["status"] == "False" and text in found["message"]
+
+
 def held_jobs(pod: Manifest) -> dict[str, Manifest]:
     """Return a pod's allocations in the graph by jobid, from its record; raise InvariantError for a copied record."""
     text = annotation(pod, HELD)

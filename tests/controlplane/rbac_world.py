@@ -21,7 +21,7 @@ import yaml
 
 from .faults.world import LEASE, resources_of
 from .harness import DEPLOY, ControlPlane
-from .invariants import GROUPS, Manifest, condition
+from .invariants import GROUPS, Manifest, is_refused
 from .proxy import Fault
 from .scenarios_world import NEVER, Scenario, pod_spec
 from .scheduler_process import SchedulerProcess, Settings
@@ -194,12 +194,7 @@ class RbacWorld(Scenario):
 
     def wait_told(self, pod: str, text: str) -> None:
         """Wait until a pod's condition contains this text."""
-
-        def reported() -> bool:
-            said = condition(self.pod(pod), "PodScheduled")
-            return said is not None and said["status"] == "False" and text in said["message"]
-
-        self.until(f"a condition of {pod} with {text}", reported, PATIENCE)
+        self.until(f"a condition of {pod} with {text}", lambda: is_refused(self.pod(pod), text), PATIENCE)
 
     def metric(self, name: str) -> float:
         """Return one of its metrics; 0 if it is missing."""

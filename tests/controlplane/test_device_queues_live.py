@@ -10,7 +10,7 @@ import pytest
 from .awaiting import running, until
 from .conftest import new_control_plane
 from .harness import ControlPlane
-from .invariants import Manifest, condition
+from .invariants import Manifest, is_refused
 from .queues_world import QUEUES, install_queues
 from .scheduler_process import Settings
 
@@ -61,10 +61,7 @@ class World:
         )
 
     def refused(self, text: str) -> list[str]:
-        reported = {pod["metadata"]["name"]: condition(pod, "PodScheduled") for pod in self.found()}
-        return [
-            name for name, said in reported.items() if said and said["status"] == "False" and text in said["message"]
-        ]
+        return [pod["metadata"]["name"] for pod in self.found() if is_refused(pod, text)]
 
     def delete(self, name: str) -> None:
         status = self.plane.request("DELETE", f"{self._path}/{name}?gracePeriodSeconds=0")[0]

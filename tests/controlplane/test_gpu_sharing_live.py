@@ -11,7 +11,7 @@ import pytest
 from .awaiting import running, until
 from .conftest import new_control_plane
 from .harness import ControlPlane
-from .invariants import Manifest, annotation, condition
+from .invariants import Manifest, annotation, is_refused
 from .scheduler_process import Settings
 
 PREFIX = "fluence.flux-framework.org/"
@@ -62,11 +62,7 @@ class World:
         return pod if pod["spec"].get("nodeName") else None
 
     def refused(self, name: str, text: str) -> None:
-        def said() -> bool:
-            reported = condition(self.found(name), "PodScheduled")
-            return reported is not None and reported["status"] == "False" and text in reported["message"]
-
-        until(f"the refusal of {name}", said)
+        until(f"the refusal of {name}", lambda: is_refused(self.found(name), text))
 
     def delete(self, name: str) -> None:
         path = f"/api/v1/namespaces/{self.namespace}/pods/{name}?gracePeriodSeconds=0"

@@ -11,7 +11,7 @@ import yaml
 from .awaiting import running, until
 from .conftest import new_control_plane
 from .harness import DEPLOY, ControlPlane
-from .invariants import Manifest, condition
+from .invariants import Manifest, is_refused
 from .scheduler_process import Settings
 
 GROUP, PLURAL = "topology.node.k8s.io", "noderesourcetopologies"
@@ -81,11 +81,7 @@ class World:
         until(f"the binding of {name}", lambda: self._found(name)["spec"].get("nodeName") == self.node)
 
     def refused(self, name: str, text: str) -> None:
-        def said() -> bool:
-            reported = condition(self._found(name), "PodScheduled")
-            return reported is not None and reported["status"] == "False" and text in reported["message"]
-
-        until(f"the refusal of {name}", said)
+        until(f"the refusal of {name}", lambda: is_refused(self._found(name), text))
 
     def report(self, *available: int) -> None:
         """Change the node's object, as its agent does."""

@@ -14,7 +14,7 @@ import pytest
 from .awaiting import running, until
 from .conftest import new_control_plane
 from .harness import SCHEDULER, ControlPlane
-from .invariants import Manifest, condition
+from .invariants import Manifest, is_refused
 from .processes import StartError
 from .queues_world import QUEUES, install_queues
 from .scheduler_process import SchedulerProcess, Settings
@@ -61,8 +61,7 @@ class World:
         return all(self.found(name)["spec"].get("nodeName") for name in names)
 
     def refused(self, name: str, text: str) -> bool:
-        said = condition(self.found(name), "PodScheduled")
-        return said is not None and said["status"] == "False" and text in said["message"]
+        return is_refused(self.found(name), text)
 
     def delete(self, name: str) -> None:
         path = f"/api/v1/namespaces/{self.namespace}/pods/{name}?gracePeriodSeconds=0"

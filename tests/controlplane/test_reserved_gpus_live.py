@@ -24,7 +24,7 @@ from session_scheduler.model.objects import Node
 from .awaiting import running, until
 from .conftest import new_control_plane
 from .harness import DEPLOY, SCHEDULER, ControlPlane
-from .invariants import Manifest, annotation, condition
+from .invariants import Manifest, annotation, condition, is_refused
 from .scheduler_process import Settings
 
 PREFIX = "fluence.flux-framework.org/"
@@ -154,11 +154,7 @@ class World:
             raise AssertionError(f"{error}: {condition(self.found(name), 'PodScheduled')}") from None
 
     def refused(self, name: str, text: str) -> None:
-        def said() -> bool:
-            reported = condition(self.found(name), "PodScheduled")
-            return reported is not None and reported["status"] == "False" and text in reported["message"]
-
-        until(f"the refusal of {name}: {text}", said)
+        until(f"the refusal of {name}: {text}", lambda: is_refused(self.found(name), text))
 
     def delete(self, path: str) -> None:
         assert self.plane.request("DELETE", f"{path}?gracePeriodSeconds=0")[0] == HTTPStatus.OK
