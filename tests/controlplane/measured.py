@@ -16,11 +16,6 @@ class Measured(Program):
     """A running program and its resource usage."""
 
     @property
-    def pid(self) -> int:
-        """The process id."""
-        return int(self._handle.pid)
-
-    @property
     def _proc(self) -> Path:
         return Path("/proc") / str(self.pid)
 
