@@ -130,7 +130,7 @@ def _tree(vertices: Iterable[Vertex], devices: Devices) -> _Box:
     equal: dict[tuple[str | None, str, str, bool], list[Vertex]] = {}
     for vertex in known:
         kind, is_down = _type(vertex, devices), _is_down(vertex, devices)
-        if vertex.path not in parents and vertex.name.startswith(kind):  # it has no name of its own
+        if vertex.path not in parents and vertex.name.removeprefix(kind).isdecimal():  # a number instead of a name
             equal.setdefault((vertex.parent, kind, _amount(vertex), is_down), []).append(vertex)
             continue
         boxes[vertex.path] = box = _Box(_label(vertex, kind, is_down), is_down, [])

@@ -23,9 +23,9 @@ resources:
 """
 
 
-def graph() -> tuple[JGFBuilder, pictures.Devices]:
+def graph(resources: str = RESOURCES) -> tuple[JGFBuilder, pictures.Devices]:
     found = build_graph(
-        [HostResources("n1", 4, 1024), HostResources("n2", 4, 1024)], load_resources(RESOURCES, "r.yaml")
+        [HostResources("n1", 4, 1024), HostResources("n2", 4, 1024)], load_resources(resources, "r.yaml")
     )
     return found.builder, {found.vertex_path(path): device for path, device in found.virtual.items()}
 
@@ -54,6 +54,12 @@ def test_equal_leaves_share_a_box_and_drained_ones_are_dashed() -> None:
     labels = [element.text for element in image.iter(f"{SVG}text")]
     assert labels.count("4 × core") == 2
     assert sum("stroke-dasharray" in element.attrib for element in image.iter(f"{SVG}rect")) >= 1
+
+
+def test_devices_keep_a_name_that_begins_with_their_type() -> None:
+    drawn = pictures.dot(*graph("resources: [{type: qpu, name: qpu-east}, {type: qpu, name: qpu-west}]"))
+    assert 'label="qpu-east"' in drawn
+    assert 'label="qpu-west"' in drawn
 
 
 @pytest.mark.parametrize("name", ['a"];evil', "a\\", "<script>", "a\nb", "a\x00b", "]]>&amp;"])
