@@ -95,11 +95,11 @@ class NodeResourceTopologyMatch:
         self._pinned: dict[Pinned, None] = {}
         """What the pods on nodes, and those of the session's classes, hold."""
         self._most_pinned = _MOST_PINNED
-        self._tasks: dict[str, tuple[Task, ...]] = {}
-        """By node: the pods that hold something."""
+        self._tasks: dict[str, dict[Task, Pinned]] = {}
+        """By node: the pods that hold something, and what they hold."""
         self._seen: dict[str, dict[Task, _Seen]] = {}
         """By node: those of them that its object does not account for."""
-        self._changed: dict[str, None] = {}
+        self._changed: set[str] = set()
         self._due: dict[str, float] = {}
         """By node: when a pod that the object covers will have been there for a minute."""
         self._next_due = inf
@@ -113,14 +113,12 @@ class NodeResourceTopologyMatch:
 
     @hookimpl
     def footprint(self, cls: TaskClass) -> Iterable[Hashable] | None:
-        """The counter of pods that hold the same of zones."""
+        """The counter of pods that hold the same amounts in zones."""
         try:
             pinned = pinned_of(cls.pod)
         except QuantityError:  # the pod is reported, and counts without the amount
             return None
-        if pinned is None:
-            return None
-        return (pinned,)
+        return None if pinned is None else (pinned,)
 
     @hookimpl
     def events_to_register(self) -> Iterable[ClusterEventWithHint]:
@@ -183,10 +181,10 @@ class NodeResourceTopologyMatch:
     def on_nodes_changed(self, changes: Sequence[NodeChange]) -> None:
         """Note the pods of each changed node."""
         for change in changes:
-            tasks = tuple(task for task in change.tasks if _pinned_by(task.cls) is not None)
+            tasks = {task: pinned for task in change.tasks if (pinned := _pinned_by(task.cls)) is not None}
             if change.node is not None and tasks:
                 self._tasks[change.name] = tasks
-                self._changed[change.name] = None
+                self._changed.add(change.name)
             else:
                 for known in (self._tasks, self._seen, self._due):
                     known.pop(change.name, None)
@@ -198,15 +196,13 @@ class NodeResourceTopologyMatch:
         versions = session.objects_version(NodeResourceTopology), table.static_version
         if versions != self._versions:
             self._versions = versions
-            names = self._zones.refresh(session.objects(NodeResourceTopology), table.row_of, table.size)
-            self._changed.update(dict.fromkeys(names))
-        due = [name for name, at in self._due.items() if at <= session.now]
-        changed, self._changed = {**self._changed, **dict.fromkeys(due)}, {}
-        for name in sorted(changed):
-            if name in self._tasks:
-                held = (_pinned_by(task.cls) for task in self._tasks[name])
-                self._pinned.update({pinned: None for pinned in held if pinned is not None})
-                self._account(session, name)
+            objects = session.objects(NodeResourceTopology)
+            self._changed.update(self._zones.refresh(objects, table.row_of, table.size))
+        due = (name for name, at in self._due.items() if at <= session.now)
+        changed, self._changed = self._changed.union(due), set()
+        for name in sorted(changed & self._tasks.keys()):
+            self._pinned.update(dict.fromkeys(self._tasks[name].values()))
+            self._account(session, name)
         self._next_due = time.monotonic() - session.now + min(self._due.values(), default=inf)
         self._opened = True
         if len(self._pinned) > self._most_pinned:
@@ -220,9 +216,10 @@ class NodeResourceTopologyMatch:
         topology, row = self._zones.object_of(name), session.table.row_of.get(name, -1)
         before = self._seen.get(name, {})
         first = _Seen(topology if self._opened else None, session.now)
-        tasks = [task for task in self._tasks[name] if task.node == name and task.row == row >= 0]
-        for task in tasks:
-            old = [key for key in task.counts if isinstance(key, Reported) and key.pinned != _pinned_by(task.cls)]
+        known = self._tasks[name]
+        tasks = {task: pinned for task, pinned in known.items() if task.node == name and task.row == row >= 0}
+        for task, pinned in tasks.items():
+            old = [key for key in task.counts if isinstance(key, Reported) and key.pinned != pinned]
             if old:  # it was resized
                 session.count(task, dict.fromkeys(old, 0))
         waiting = {task: before.get(task, first) for task in tasks if not _is_reported(task)}
@@ -231,18 +228,17 @@ class NodeResourceTopologyMatch:
         if topology is None or row < 0:
             return
         left = {resource: int(column[row]) for resource, column in self._zones.reported.items() if column[row] >= 0}
-        for task in tasks:
+        for task, pinned in tasks.items():
             if task not in waiting:
-                _take(left, task.cls)
+                _take(left, pinned)
         for task, seen in list(self._seen[name].items()):
             at = seen.time + REPORT_SECONDS
-            if not _take(left, task.cls):
+            if not _take(left, tasks[task]):
                 continue
             if seen.topology is topology and at > session.now:
                 self._due[name] = min(at, self._due.get(name, at))
             else:
-                pinned = _pinned_by(task.cls)
-                session.count(task, {Reported(pinned): 1} if pinned is not None else {})
+                session.count(task, {Reported(tasks[task]): 1})
                 del self._seen[name][task]
 
     # ------------------------------------------------------------------ decisions
@@ -380,10 +376,9 @@ def _is_reported(task: Task) -> bool:
     return any(isinstance(key, Reported) for key in task.counts)
 
 
-def _take(left: dict[str, int], cls: TaskClass) -> bool:
-    """Subtract what a pod of the class holds from the reported amounts, if they cover it."""
-    pinned = _pinned_by(cls)
-    held = {name: amount for name, amount in pinned.total if name in left} if pinned is not None else {}
+def _take(left: dict[str, int], pinned: Pinned) -> bool:
+    """Subtract what a pod holds from the reported amounts, if they cover it."""
+    held = {name: amount for name, amount in pinned.total if name in left}
     if any(amount > left[name] for name, amount in held.items()):
         return False
     for name, amount in held.items():
