@@ -1,4 +1,4 @@
-"""What the containers of a pod need of NUMA zones, as NodeResourceTopologyMatch reads it.
+"""What the containers of a pod need in NUMA zones, for NodeResourceTopologyMatch.
 
 The kubelet gives a pod of the QoS class Guaranteed whole CPUs, memory and huge pages of its own, and any pod its
 devices. Source: Kubernetes' documentation of the CPU manager, the memory manager and the topology manager.
@@ -62,7 +62,7 @@ class PodNeeds(msgspec.Struct, frozen=True):
 
     @property
     def any(self) -> bool:
-        """Whether it needs anything of a zone."""
+        """Whether it needs anything in a zone."""
         return any(need.requests for need in self.containers)
 
     def of_scope(self, *, pod: bool) -> tuple[Need, ...]:
@@ -86,7 +86,7 @@ def needs_of(pod: Pod, requests: Mapping[str, int]) -> PodNeeds:
 
 
 def pinned_of(pod: Pod) -> Pinned | None:
-    """What a running pod has of zones; None if nothing. Raises QuantityError."""
+    """What a running pod holds in zones; None if nothing. Raises QuantityError."""
     guaranteed = is_guaranteed(pod)
     running = [one for one in pod.spec.init_containers if is_sidecar(one)] + list(pod.spec.containers)
     held = [

@@ -111,7 +111,7 @@ def _together(zones: RowZones, one: list[int], requests: Amounts) -> BoolColumn:
     for name, amount in requests:
         if name in zones.free:
             free = zones.free[name]
-            fits &= ((free[one] >= 0).all(axis=0) & (free[one].sum(axis=0) >= amount)) | ~(free >= 0).any(axis=0)
+            fits &= ((free[one] >= 0).all(axis=0) & (free[one].sum(axis=0) >= amount)) | (free < 0).all(axis=0)
     return fits
 
 

@@ -103,25 +103,25 @@ class ZoneTable:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[NodeResourceTopology, int]] = {}
-        self._zones = 2
-        self._rows = 0
         self.any = False
         """Whether any node has an object with zones."""
         self.single: BoolColumn = np.zeros(0, np.bool_)
         """The rows with the policy single-numa-node."""
         self.pod_scope: BoolColumn = np.zeros(0, np.bool_)
         self.most_nodes: IntColumn = np.zeros(0, np.int64)
-        self.exists: Fits = np.zeros((self._zones, 0), np.bool_)
+        self.exists: Fits = np.zeros((2, 0), np.bool_)
         self.available: dict[str, Zones] = {}
         """By resource: what the object reports as free; ABSENT where the zone does not have the resource."""
         self.reported: dict[str, IntColumn] = {}
-        """By resource: what pods have of it in all zones together, by the object; ABSENT where no zone has it."""
+        """By resource: what pods use in all zones together, as the object reports it; ABSENT if no zone has it."""
         self.costs: Zones = np.zeros((MOST_COMPARED, MOST_COMPARED, 0), np.int64)
         """The distances between the first zones, shape [zone, zone, row]."""
 
     def refresh(self, objects: Mapping[str, NodeResourceTopology], rows: Mapping[str, int], size: int) -> list[str]:
         """Read new and changed objects of existing nodes. Returns the names of their nodes."""
-        self._fit_rows(size)
+        zones, known_rows = self.exists.shape
+        if size > known_rows:
+            self._grow(zones, max(size, 2 * known_rows))
         changed = []
         for name in [name for name, (_, row) in self._known.items() if rows.get(name) != row or name not in objects]:
             self._clear(self._known.pop(name)[1])
@@ -140,12 +140,7 @@ class ZoneTable:
         known = self._known.get(name)
         return None if known is None else known[0]
 
-    def _fit_rows(self, size: int) -> None:
-        if size > self._rows:
-            self._grow(self._zones, max(size, 2 * self._rows))
-
     def _grow(self, zones: int, rows: int) -> None:
-        self._zones, self._rows = zones, rows
         self.single = _grown(self.single, (rows,))
         self.pod_scope = _grown(self.pod_scope, (rows,))
         self.most_nodes = _grown(self.most_nodes, (rows,), DEFAULT_MOST_NODES)
@@ -165,8 +160,9 @@ class ZoneTable:
     def _write(self, row: int, topology: NodeResourceTopology) -> None:
         manager = manager_of(topology)
         zones = numbered(topology)
-        if len(zones) > self._zones:
-            self._grow(len(zones), self._rows)
+        most, rows = self.exists.shape
+        if len(zones) > most:
+            self._grow(len(zones), rows)
         # without zones nothing is known, as without an object
         self.single[row] = manager.policy == SINGLE and bool(zones)
         self.pod_scope[row] = manager.pod_scope
@@ -177,8 +173,8 @@ class ZoneTable:
             self._write_costs(row, place, {places.get(_number(cost.name), -1): cost.value for cost in zone.costs})
             for name, allocatable, available in amounts_in(zone, topology.metadata.name):
                 if name not in self.available:
-                    self.available[name] = np.full((self._zones, self._rows), ABSENT, np.int64)
-                    self.reported[name] = np.full(self._rows, ABSENT, np.int64)
+                    self.available[name] = np.full(self.exists.shape, ABSENT, np.int64)
+                    self.reported[name] = np.full(rows, ABSENT, np.int64)
                 self.available[name][place, row] = available
                 self.reported[name][row] = max(self.reported[name][row], 0) + max(allocatable - available, 0)
 
@@ -237,7 +233,7 @@ class RowZones:
         return cls(table.exists[:, rows], {name: one[:, rows] for name, one in table.available.items()})
 
     def some(self, index: RowIndex) -> RowZones:
-        """Those of some of the rows."""
+        """The zones of some of these rows."""
         return RowZones(self.exists[:, index], {name: one[:, index] for name, one in self.free.items()})
 
     def without(self, items: Iterable[Items]) -> RowZones:
@@ -255,7 +251,7 @@ class RowZones:
         for name, amount in requests:
             zones = self.free.get(name)
             if zones is not None:
-                fits &= (zones >= amount) | ((zones < 0) & ~(zones >= 0).any(axis=0))
+                fits &= (zones >= amount) | (zones < 0).all(axis=0)
         return fits
 
     def aligned(self, needs: Sequence[Need]) -> list[BoolColumn]:

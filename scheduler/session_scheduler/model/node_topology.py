@@ -24,7 +24,7 @@ class ZoneCost(ApiStruct, frozen=True):
 
 
 class ZoneResource(ApiStruct, frozen=True):
-    """zones[].resources[]: `available` is `allocatable` without what running pods have of it."""
+    """zones[].resources[]: `available` is `allocatable` minus what running pods use."""
 
     name: str = ""
     capacity: Quantity = 0
