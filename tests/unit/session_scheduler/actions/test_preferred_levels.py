@@ -125,7 +125,7 @@ def test_a_gang_that_preempts_is_placed_where_it_was_nominated() -> None:
 def test_the_matcher_places_the_gang_in_the_domain_too() -> None:
     found = network(FakeCluster().use("fluence")).add(group("g", 4), members("g", 4)).schedule()
     assert len(used(found, "g")) == 1
-    found = network(FakeCluster().use("fluence")).add(group("g", 10), members("g", 10)).schedule().assert_all_bound()
+    network(FakeCluster().use("fluence")).add(group("g", 10), members("g", 10)).schedule().assert_all_bound()
 
 
 def test_a_required_level_of_the_matcher_and_a_preferred_one_hold_together() -> None:

@@ -7,6 +7,7 @@ import pytest
 from session_scheduler import SKIP, Prepared, Scope, hookimpl
 from session_scheduler.framework.session import Session
 from session_scheduler.model.classes import TaskClass
+from session_scheduler.model.objects import Pod
 from session_scheduler.testing import FakeCluster, pod
 
 from ....tools.preempting import ended
@@ -23,8 +24,8 @@ class Seats:
         self.removed: set[str] = set()
 
     @hookimpl
-    def class_key(self, pod: object) -> str:
-        return pod.metadata.annotations.get("seat", "")  # type: ignore[attr-defined]
+    def class_key(self, pod: Pod) -> str:
+        return pod.metadata.annotations.get("seat", "")
 
     @hookimpl
     def on_session_open(self, session: Session) -> None:

@@ -25,6 +25,7 @@ from session_scheduler.testing.fake_cluster import FakeCluster
 from ....tools.numa import GPU, Offers, container, guaranteed, topology
 
 NAME = "NodeResourceTopologyMatch"
+OTHERS = tuple(name for name, _ in DEFAULT_PLUGINS)
 CONTAINER = "cannot align container"
 UNREPORTED = "cannot align container while the NodeResourceTopology lacks new pods"
 HALVES: tuple[Offers, Offers] = ({"cpu": 8}, {"cpu": 8})
@@ -350,7 +351,7 @@ def scores(
 ) -> dict[str, float | None]:
     listed = [{"name": name, "weight": weight} for name, weight in (weights or {"cpu": 1}).items()]
     found = FakeCluster().use(NAME, {"scoringStrategy": {"type": strategy, "resources": listed}})
-    found.without(*(name for name, _ in DEFAULT_PLUGINS))
+    found.without(*OTHERS)
     for name, one in ({**(nodes or {}), **more}).items():
         found.node(name, cpu=64, offers={GPU: 8}).add(replace(one, metadata=ObjectMeta(name=name)))
     return {name: verdict.score for name, verdict in found.add(wanted).verdicts(wanted.metadata.name).items()}
@@ -392,7 +393,7 @@ def test_balanced_allocation_prefers_equal_fractions() -> None:
 
 
 def test_pods_without_a_report_lower_the_score() -> None:
-    found = with_node({"cpu": 16}, {"cpu": 16}).without(*_SCORING)
+    found = with_node({"cpu": 16}, {"cpu": 16}).without(*OTHERS)
     found.add(guaranteed("a", cpu=8)).schedule().add(guaranteed("b", cpu=4))
     assert found.verdicts("b")["n1"].score == 50
 
@@ -460,7 +461,3 @@ def test_every_evaluation_decides_the_same(strategy: str, seed: int) -> None:
         assert any(found.placements().values())
 
     check_evaluations(scenario)
-
-
-_SCORING = ("NodeResourcesFit", "NodeResourcesBalancedAllocation", "ImageLocality", "PodTopologySpread",
-            "TaintToleration", "NodeAffinity", "InterPodAffinity", "DynamicResources", "VolumeBinding")  # fmt: skip
