@@ -69,7 +69,7 @@ def answers_by_node(session: Session, task: Task) -> bool:
     placers, calls = session.calls.functions("place_group"), session.calls.functions("reservable")
     if not placers or not calls or placers[0].plugin != calls[0].plugin:
         return False
-    unfollowed = not session.runner.trial_followers <= {call.plugin for call in calls}
+    unfollowed = not session.registered.trial_followers <= {call.plugin for call in calls}
     if unfollowed or session.evaluator.evaluation_for(task).any_filters:
         return False
     return calls[0](session, task, (), ()) is not None

@@ -58,7 +58,7 @@ class Trial:
         memorable = promised and not session.evaluator.naive
         asked = alone and self._placers and self._evaluation.refusal is None
         self._asks_reservable = asked and answers_by_node(session, tasks[0])
-        unknown = self._placers or self._evaluation.any_filters or runner.trial_followers
+        unknown = self._placers or self._evaluation.any_filters or registered.trial_followers
         self.by_node = alone and (self._asks_reservable or not unknown)
         self.beyond_nodes = alone and self._placers and not self.by_node
         self._keeps = self.by_node and memorable

@@ -368,11 +368,6 @@ class CallbackRunner:
 
     # ------------------------------------------------------------------ events
 
-    @property
-    def trial_followers(self) -> frozenset[str]:
-        """The plugins whose state simulated removals change, whatever the class."""
-        return frozenset(self.registered.trial_followers)
-
     @staticmethod
     def notify(handlers: Sequence[HookCall], task: Task, node: str) -> None:
         """Notify handlers of a change of a task on a node. Raises PluginError; the change itself is not undone."""
