@@ -20,14 +20,7 @@ from session_scheduler.model.device_amounts import claim_amounts
 from session_scheduler.model.device_resources import DeviceResource
 from session_scheduler.model.devices import ResourceClaim
 from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
-from session_scheduler.model.groups import (
-    DEFAULT_QUEUE,
-    PREEMPTIBILITY_LABEL,
-    SYSTEM_CRITICAL,
-    Group,
-    Task,
-    unique_classes,
-)
+from session_scheduler.model.groups import PREEMPTIBILITY_LABEL, SYSTEM_CRITICAL, Group, Task, unique_classes
 from session_scheduler.model.objects import Node, Pod, PodGroup
 from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.queue_shares import QueueShares
@@ -129,11 +122,8 @@ class Proportion:
         use, devices = session.queues, session.queues.devices
         if not use.active or not devices.by_node:
             return SKIP
-        cache = session.snapshot.cache
-        group = cache.groups.get(cache.group_ref(cls.pod).key)
-        queue = group.queue if group is not None else cls.pod.metadata.labels.get(QUEUE_LABEL, DEFAULT_QUEUE)
-        kept = group is None or not group.preemptible
-        found = [(bound, one, need) for bound in _bounds_of(use, queue, kept=kept)
+        group = session.snapshot.cache.group_of_class(cls)
+        found = [(bound, one, need) for bound in _bounds(use, group)
                  for one, need in devices.decided_by_node(cls, bound.most)]  # fmt: skip
         return Prepared(found, Scope.ANY, SKIP) if found else SKIP
 
@@ -384,16 +374,11 @@ _OnNodes = Sequence[tuple[_Bound, DeviceResource, int]]
 
 def _bounds(use: QueueUse, group: Group) -> Iterator[_Bound]:
     """The bounds that apply to the group in its queue and those above it."""
-    return _bounds_of(use, group.queue, kept=not group.preemptible)
-
-
-def _bounds_of(use: QueueUse, queue: str, *, kept: bool) -> Iterator[_Bound]:
-    """The bounds of a queue and those above it; `kept`: for non-preemptible pods."""
-    for name in use.tree.path(queue) if use.tree.usable(queue) else ():
+    for name in use.tree.path(group.queue) if use.tree.usable(group.queue) else ():
         spec = use.tree.specs[name]
         if spec.limit:
             yield _Bound(use, name)
-        if spec.deserved and kept:
+        if spec.deserved and not group.preemptible:
             yield _Bound(use, name, non_preemptible=True)
 
 

@@ -164,7 +164,7 @@ class Scheduler:
         view, objects = ClusterView(), ObjectTables()
         devices = DeviceResources(map(devices_of_config, self.config.device_resources), lambda name: cache.labels(name))
         class_keys = [hooks.asked_class_key(call, view) for call in self._all("class_key")]
-        class_keys += [devices.class_key] if devices.by_node else []
+        class_keys += [lambda pod: devices.class_key(pod, cache.group_ref)] if devices.by_node else []
         footprints = [hooks.asked_footprint(call) for call in self._all("footprint")]
         group_of = [hooks.asked_group(call) for call in self._all("group_of")]
         classes = ClassTable(table, class_keys, footprints)

@@ -18,8 +18,7 @@ from session_scheduler.model.columns import BoolColumn, NodeTable, NodeView
 from session_scheduler.model.device_amounts import claim_alternatives, claim_amounts, device_class_of
 from session_scheduler.model.devices import ResourceClaim
 from session_scheduler.model.gpu_shares import GPU_MEMORY
-from session_scheduler.model.group_refs import COSCHEDULING_LABEL
-from session_scheduler.model.groups import PREEMPTIBILITY_LABEL
+from session_scheduler.model.groups import PREEMPTIBILITY_LABEL, GroupRef
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.queues import DEVICES_SUFFIX, QUEUE_LABEL, Amounts, add_each, is_in_thousandths
 from session_scheduler.model.selectors import nodes_with
@@ -134,9 +133,9 @@ class DeviceResources:
         return [(one, possible[one.name]) for one in self.by_node
                 if one.name in wanted and one.name in possible and one.name not in certain]  # fmt: skip
 
-    def class_key(self, pod: Pod) -> list[str | None] | None:
+    def class_key(self, pod: Pod, group_ref: Callable[[Pod], GroupRef]) -> list[str | None] | None:
         """What decides the pod's queue and whether it is preemptible, if the nodes on which it fits may depend on that;
-        else None.
+        else None. `group_ref` returns the group of a pod.
         """
         if not self.by_node:
             return None
@@ -145,9 +144,6 @@ class DeviceResources:
         asked = requests | pod.metadata.annotations.keys()
         if not any(asked.intersection(one.resources) for one in self.by_node):
             return None
-        labels, spec = pod.metadata.labels, pod.spec
-        group = spec.scheduling_group
-        name = group.pod_group_name if group is not None else labels.get(COSCHEDULING_LABEL)
-        of_group = [pod.metadata.namespace, name] if name else []
-        return [*of_group, labels.get(QUEUE_LABEL), labels.get(PREEMPTIBILITY_LABEL), spec.priority_class_name,
-                None if spec.priority is None else str(spec.priority)]  # fmt: skip
+        labels, spec, group = pod.metadata.labels, pod.spec, group_ref(pod)
+        return [None if group.single else group.key, labels.get(QUEUE_LABEL), labels.get(PREEMPTIBILITY_LABEL),
+                spec.priority_class_name, None if spec.priority is None else str(spec.priority)]  # fmt: skip

@@ -119,6 +119,11 @@ class GroupRef(msgspec.Struct, frozen=True):
         """Unique for each group: "Pod ns/name" for a single pod, else "PodGroup ns/name"."""
         return f"{self.kind} {self.namespace}/{self.name}"
 
+    @property
+    def single(self) -> bool:
+        """Whether the pod is in no group with others."""
+        return self.kind == "Pod"
+
 
 class Group(msgspec.Struct, eq=False):
     """Pods that the scheduler places together: those of a PodGroup, or a single pod. Hashed by identity."""
@@ -158,7 +163,7 @@ class Group(msgspec.Struct, eq=False):
     @property
     def single(self) -> bool:
         """Whether this is a single pod without a group."""
-        return self.ref.kind == "Pod"
+        return self.ref.single
 
     @property
     def missing(self) -> bool:

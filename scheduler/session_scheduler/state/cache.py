@@ -31,7 +31,7 @@ from session_scheduler.state.lowest_priorities import LowestPriorities
 from session_scheduler.state.moves import Moves
 from session_scheduler.state.nominations import Nominations
 from session_scheduler.state.priorities import Priorities
-from session_scheduler.state.queue_use import QueueUse
+from session_scheduler.state.queue_use import QueueUse, queue_of
 from session_scheduler.state.stale_gangs import StaleGangs
 from session_scheduler.state.tables import ObjectTables
 from session_scheduler.state.volume_use import VolumeUse
@@ -562,6 +562,19 @@ class Cache:
     def group_ref(self, pod: Pod) -> GroupRef:
         """The group of a pod: from its spec, a label or a plugin; else the pod is its own."""
         return group_ref(pod, self._group_of, coscheduling_served=self.coscheduling_served)
+
+    def group_of_class(self, cls: TaskClass) -> Group:
+        """A group with the queue and the preemptibility of a class whose pods have both in common.
+
+        The pod of the class may be gone, or have another class by now.
+        """
+        ref = self.group_ref(cls.pod)
+        group = self.groups.get(ref.key) if not ref.single else None
+        if group is None:
+            group = Group(ref)
+            group.tasks[cls.pod.metadata.uid] = Task(cls.pod, cls, group, self._priority_of(cls.pod))
+            group.queue = queue_of(group)
+        return group
 
     def _put_pod_group(self, pod_group: PodGroup) -> None:
         key = pod_group_key(pod_group)

@@ -109,16 +109,39 @@ def test_the_deserved_amount_limits_only_pods_that_are_not_preemptible() -> None
     assert cluster.scheduler.cache.queues.counts("a").kept.get(A100, 0) <= 1000
 
 
-def test_the_label_of_the_pod_group_decides() -> None:
+@pytest.mark.parametrize("label", ["", "scheduling.k8s.io/pod-group", "scheduling.x-k8s.io/pod-group"])
+def test_the_label_of_the_pod_group_decides(label: str) -> None:
+    """Pods name their group in a label or, without one, in the spec."""
     cluster = fleet(QueueConfig(name="a", limit={A100: 0}), QueueConfig(name="b"))
     for name, queue in (("ga", "a"), ("gb", "b")):
-        objects = gang(name, 4, labels={QUEUE_LABEL: "b"}, requests={WHOLE: 1})
-        cluster.add(*(replace(one, metadata=replace(one.metadata, labels={QUEUE_LABEL: queue}))
-                      if isinstance(one, PodGroup) else one for one in objects))  # fmt: skip
+        options: dict[str, Any] = {"labels": {QUEUE_LABEL: "b"}, "requests": {WHOLE: 1}}
+        if label:
+            cluster.group(name, 4).pods(4, prefix=name, **options | {"labels": {QUEUE_LABEL: "b", label: name}})
+        else:
+            cluster.gang(name, 4, **options)
+        group = cluster.find(PodGroup, name)
+        cluster.add(replace(group, metadata=replace(group.metadata, labels={QUEUE_LABEL: queue})))
     cluster.run()
     placed = cluster.placements()
     assert {node for name, node in placed.items() if "/ga-" in name} == {"n2"}
     assert {node for name, node in placed.items() if "/gb-" in name} == {"n1"}
+
+
+def test_preemptible_pods_stay_preemptible_when_an_equal_pod_is_gone() -> None:
+    cluster = fleet(QueueConfig(name="a", deserved={A100: 1}), models=("A100",), gpus=6)
+    cluster.add(of("first", "a", 2), of("second", "a", 2)).run()
+    cluster.delete_pod("first").run()
+    cluster.add(of("third", "a", 2)).run()
+    cluster.assert_all_bound()
+
+
+def test_a_pod_that_moves_to_another_queue_leaves_equal_pods_in_theirs() -> None:
+    cluster = fleet(QueueConfig(name="a", limit={A100: 3}), QueueConfig(name="b", limit={A100: 0}), models=("A100",))
+    cluster.add(of("first", "a"), of("second", "a")).run()
+    first = cluster.find(Pod, "first")
+    cluster.add(replace(first, metadata=replace(first.metadata, labels={QUEUE_LABEL: "b"}))).run()
+    cluster.add(of("third", "a")).run()
+    cluster.assert_all_bound()
 
 
 def test_parts_count_as_parts_beside_whole_gpus() -> None:
