@@ -76,7 +76,7 @@ def _table(known: Sequence[_Queue], resources: Sequence[str]) -> Table:
     """One row for each queue and resource; a queue's name is indented by its depth."""
     rows: list[tuple[Any, ...]] = []
     for queue in known:
-        name = "\N{NO-BREAK SPACE}\N{NO-BREAK SPACE}" * queue["depth"] + queue["name"]
+        name = _indented(queue["name"], queue["depth"])
         used = [resource for resource in resources if any(resource in queue[kind] for kind in _KINDS)]
         head = name, queue["priority"], queue["overQuotaWeight"]
         for resource in used:
@@ -97,8 +97,8 @@ def _figure(known: Sequence[_Queue], resource: str) -> Figure:
     scale, unit = (1024.0**3, "GiB") if resource == "memory" else (1.0, "cores" if resource == "cpu" else "amount")
 
     def column(kind: str, missing: float = 0.0) -> list[float]:
-        known = [of_queue(queue, kind, resource) for queue in shown]
-        return [missing if each is None else each / scale for each in known]
+        amounts = [of_queue(queue, kind, resource) for queue in shown]
+        return [missing if each is None else each / scale for each in amounts]
 
     places = drawing.rows(len(shown))
     texts = []
@@ -109,16 +109,17 @@ def _figure(known: Sequence[_Queue], resource: str) -> Figure:
     bars = {
         **places,
         "lower": [y - 0.28 for y in places["y"]],
-        "label": [
-            "\N{NO-BREAK SPACE}\N{NO-BREAK SPACE}" * queue["depth"] + text
-            for queue, text in zip(shown, texts, strict=True)
-        ],
+        "label": [_indented(text, queue["depth"]) for queue, text in zip(shown, texts, strict=True)],
         "allocated": column("allocated"),
         "deserved": column("deserved"),
         "fair": column("fairShare", math.nan),
     }
     text = f"Allocated {resource}: {listed(texts, 5)}." if texts else "There are no queues."
     return Figure(f"queue-{_slug(resource)}", f"Queues: {resource} ({unit})", text, {"bars": bars}, _draw)
+
+
+def _indented(text: str, depth: int) -> str:
+    return "\N{NO-BREAK SPACE}\N{NO-BREAK SPACE}" * depth + text
 
 
 def _slug(resource: str) -> str:
