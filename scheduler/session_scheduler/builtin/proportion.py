@@ -199,7 +199,10 @@ class Proportion:
         on the node may count with another one.
         """
         use = self._use
-        return use is None or any(one.name in use.devices.possible(cls) for one in use.devices.by_node)
+        if use is None:
+            return True
+        possible = use.devices.possible(cls)
+        return any(one.name in possible for one in use.devices.by_node)
 
     def _claim_frees(self, cls: TaskClass, event: ClusterEvent) -> bool:
         """Whether a claim counts with less than before, such as with one of several alternatives."""

@@ -166,9 +166,10 @@ class Reclaiming:
     def _may_evict(self, case: _Case, task: Task) -> bool:
         """Whether the group may evict a task."""
         queues = self._session.queues
-        kind = task.group.queue, _usage(queues, task)
+        devices = queues.devices_of(task)
+        kind = task.group.queue, _usage(queues, task.cls, devices)
         if kind not in case.reclaimable:
-            amounts = _freed(queues, task.cls, queues.devices_of(task))
+            amounts = _freed(queues, task.cls, devices)
             case.reclaimable[kind] = self._may_evict_one(case, task.group.queue, amounts)
         return case.reclaimable[kind]
 
@@ -213,9 +214,9 @@ class Reclaiming:
         tasks = required_tasks(group, session.runner.task_key) if asked is None else [asked]
         case = _Case(needs_of(session.queues, tasks))
         if not self._kinds:
-            for queue, cls, devices in session.queues.kinds:
-                kind = queue, _usage_of(session.queues, cls, dict(devices))
-                self._kinds[kind] = _freed(session.queues, cls, dict(devices))
+            for queue, cls, by_name in session.queues.kinds:
+                devices = dict(by_name)
+                self._kinds[queue, _usage(session.queues, cls, devices)] = _freed(session.queues, cls, devices)
         case.refusal = self._check(group, case)
         if case.refusal is None:
             case.reclaimable = {kind: kind[0] != group.queue and self._may_evict_one(case, kind[0], amounts)
@@ -311,12 +312,8 @@ def _running(group: Group) -> list[Task]:
     return group.in_phase(Phase.BOUND, Phase.RELEASING)
 
 
-def _usage(queues: QueueUse, task: Task) -> Hashable:
+def _usage(queues: QueueUse, cls: TaskClass, devices: Mapping[str, int]) -> Hashable:
     """Equal for tasks that count with equal amounts."""
-    return _usage_of(queues, task.cls, queues.devices_of(task))
-
-
-def _usage_of(queues: QueueUse, cls: TaskClass, devices: Mapping[str, int]) -> Hashable:
     if not cls.claims and not devices and len(cls.queue_amounts) == len(cls.usage):
         return cls.usage
     return tuple(sorted(_freed(queues, cls, devices).items()))

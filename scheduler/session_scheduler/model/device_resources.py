@@ -17,15 +17,13 @@ from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, NodeTable, NodeView
 from session_scheduler.model.device_amounts import claim_alternatives, claim_amounts, device_class_of
 from session_scheduler.model.devices import ResourceClaim
-from session_scheduler.model.gpu_shares import GPU_MEMORY
+from session_scheduler.model.gpu_shares import GPU_MEMORY, WHOLE
 from session_scheduler.model.groups import PREEMPTIBILITY_LABEL, GroupRef
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.queues import DEVICES_SUFFIX, QUEUE_LABEL, Amounts, add_each, is_in_thousandths
 from session_scheduler.model.selectors import nodes_with
 
 _NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
-_WHOLE: Final = 1000
-"""One device, in thousandths."""
 
 
 def counts_devices(amount: str) -> bool:
@@ -48,7 +46,7 @@ class DeviceResource(msgspec.Struct, frozen=True):
 
     def of(self, amounts: Mapping[str, int]) -> int:
         """The sum of these amounts, in thousandths."""
-        return sum(amounts.get(one, 0) * (1 if is_in_thousandths(one) else _WHOLE) for one in self.resources)
+        return sum(amounts.get(one, 0) * (1 if is_in_thousandths(one) else WHOLE) for one in self.resources)
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """Whether requests count on a node with these labels."""
@@ -73,7 +71,7 @@ class DeviceResource(msgspec.Struct, frozen=True):
                 known = True
                 in_class = device_class_of(one) is not None
                 found += total.get(one, 0) if in_class else int(nodes.allocatable(one)[mask].sum())
-        return found * _WHOLE if known else sum(total.get(one, 0) for one in self.resources)
+        return found * WHOLE if known else sum(total.get(one, 0) for one in self.resources)
 
 
 class DeviceResources:
@@ -97,7 +95,7 @@ class DeviceResources:
 
     def possible(self, cls: TaskClass) -> Mapping[str, int]:
         """What a pending task may count with when it is placed: one that may run on several models counts as each."""
-        wanted = cls.pod.spec.node_selector if self.by_node else _NOTHING
+        wanted = cls.pod.spec.node_selector
         return self._sums(cls, lambda one: all(wanted.get(key, value) == value
                                                for key, value in one.node_selector.items()))  # fmt: skip
 

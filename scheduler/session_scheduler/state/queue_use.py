@@ -329,8 +329,8 @@ class QueueUse:
             devices = self.devices.on_node(cls, task.node)
             if self.devices.listed:
                 self._devices_of[task] = devices
-            going = task.uid in self._evicted
-            return _Counted(group.queue, True, cls, kept, task.standing, not going, devices, devices)
+            stays = task.uid not in self._evicted
+            return _Counted(group.queue, True, cls, kept, task.standing, stays, devices, devices)
         if task.phase is Phase.PENDING:
             self._devices_of.pop(task, None)
             devices, node = self.devices.possible(cls), self._nominations.node_of(task)
