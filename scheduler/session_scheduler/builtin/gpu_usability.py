@@ -255,7 +255,8 @@ class Losses:
 
     def _know(self, requests: Sequence[GpuRequest]) -> None:
         """Keep amounts for these requests from now on, too; or for no others, if they would be too many."""
-        new = [request for request in requests if request not in self._requests]
+        known = set(self._requests)
+        new = [request for request in requests if request not in known]
         if not new:
             return
         if len(self._requests) + len(new) > _COLUMNS:
