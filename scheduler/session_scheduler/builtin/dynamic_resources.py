@@ -99,14 +99,14 @@ class _Opened(msgspec.Struct):
 
 
 class _Uses(msgspec.Struct):
-    """What the reservations of claims say about pods."""
+    """What the pods in `reservedFor` of claims mean for preemption."""
 
     being_freed: set[str]
-    """The amounts of claims that pods no longer use, and that their controller has not deallocated yet. Of a cluster's
-    other partitions the scheduler sees claims, but no pods and nodes: these do not count.
+    """The amounts of claims that pods no longer use, and that their controller has not deallocated yet. The scheduler
+    of a partition sees the claims of other partitions, but not their pods and nodes: these claims do not count.
     """
     rows: set[int]
-    """Of the nodes where pods use claims for extended resources."""
+    """The rows of nodes where pods use claims for extended resources."""
 
 
 class DynamicResources:
