@@ -25,7 +25,7 @@ from .trace import WHOLE, Run, Shape, TraceNode
 _GPU: Final = "nvidia.com/gpu"
 _MODEL: Final = "nvidia.com/gpu.product"
 _BATCH: Final = 32
-"""So many pods arrive between two cycles."""
+"""The number of pods that arrive between two cycles."""
 _FIRST: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from typing import Any, Final
 
@@ -12,13 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from session_scheduler.model.devices import (
-    Device,
-    DeviceClass,
-    ResourceClaim,
-    ResourceClaimStatus,
-    ResourceSlice,
-)
+from session_scheduler.model.devices import DeviceClass, ResourceClaim, ResourceClaimStatus, ResourceSlice
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.quantity import parse_quantity
 from session_scheduler.testing import FakeCluster, gang, pod
@@ -97,31 +90,24 @@ def add_group(cluster: FakeCluster, name: str, wanted: list[str | int]) -> None:
             cluster.add(one)
 
 
-def claims(cluster: FakeCluster) -> list[ResourceClaim]:
-    return list(asyncio.run(cluster.memory.list(ResourceClaim)).items)
-
-
 def end(cluster: FakeCluster, name: str) -> None:
     """Delete a pod and its claim, as its owner and the controllers do."""
     cluster.delete_pod(name)
-    (own,) = [one for one in claims(cluster) if one.metadata.name == name]
-    freed = cluster.memory.put(
-        replace(own, status=ResourceClaimStatus(), metadata=replace(own.metadata, finalizers=()))
-    )
+    own = cluster.find(ResourceClaim, name)
+    cluster.add(replace(own, status=ResourceClaimStatus(), metadata=replace(own.metadata, finalizers=())))
     cluster.run()
-    asyncio.run(cluster.memory.delete(freed))
+    cluster.delete(ResourceClaim, name)
 
 
 def used(cluster: FakeCluster) -> tuple[Counter[tuple[str, str, str]], Counter[tuple[str, str]]]:
     """The allocated counters, and the allocated memory of each shared device. Raises AssertionError for a device that
     two claims have exclusively.
     """
-    devices: dict[tuple[str, str], Device] = {
-        (part.spec.pool.name, one.name): one for node in NODES for part in slices_of(node) for one in part.spec.devices
-    }
+    devices = {(part.spec.pool.name, one.name): one
+               for part in cluster.memory.objects(ResourceSlice) for one in part.spec.devices}  # fmt: skip
     exclusive: Counter[tuple[str, str]] = Counter()
     memory: Counter[tuple[str, str]] = Counter()
-    for one in claims(cluster):
+    for one in cluster.memory.objects(ResourceClaim):
         for result in one.status.allocation.devices.results if one.status.allocation is not None else ():
             place = result.pool, result.device
             if result.share_id is None:
@@ -143,7 +129,8 @@ def check(cluster: FakeCluster) -> None:
     twice = [place for place, number in counters.items() if number > 1]
     assert not twice, f"memory of a GPU is allocated twice: {twice}"
     assert all(amount <= MEMORY for amount in memory.values()), memory
-    allocated = {one.metadata.name for one in claims(cluster) if one.status.allocation is not None}
+    claims = cluster.memory.objects(ResourceClaim)
+    allocated = {one.metadata.name for one in claims if one.status.allocation is not None}
     bound = {one.metadata.name for one in cluster.memory.objects(Pod) if one.spec.node_name}
     assert allocated == bound, "a pod is bound with its claim, or neither"
 
@@ -151,18 +138,18 @@ def check(cluster: FakeCluster) -> None:
 def fits(cluster: FakeCluster, wanted: str | int) -> bool:
     """Whether a single claim can be allocated, by trying every device."""
     counters, memory = used(cluster)
-    for node in NODES:
-        for part in slices_of(node):
-            for one in part.spec.devices:
-                use = one.attributes["use"].string_value
-                free = not any(counters[node, consumed.counter_set, name]
-                               for consumed in one.consumes_counters for name in consumed.counters)  # fmt: skip
-                if isinstance(wanted, int):
-                    there = memory[node, one.name]
-                    if use == "share" and (free or there) and there + wanted <= MEMORY:
-                        return True
-                elif free and use != "share" and wanted in (use, "any"):
+    for part in cluster.memory.objects(ResourceSlice):
+        node = part.spec.pool.name
+        for one in part.spec.devices:
+            use = one.attributes["use"].string_value
+            free = not any(counters[node, consumed.counter_set, name]
+                           for consumed in one.consumes_counters for name in consumed.counters)  # fmt: skip
+            if isinstance(wanted, int):
+                there = memory[node, one.name]
+                if use == "share" and (free or there) and there + wanted <= MEMORY:
                     return True
+            elif free and use != "share" and wanted in (use, "any"):
+                return True
     return False
 
 

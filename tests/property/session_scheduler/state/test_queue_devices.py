@@ -53,7 +53,7 @@ def made(kind: Any, name: str, namespace: str = "", **spec: Any) -> Any:
 
 
 def requests(size: int, choice: int) -> dict[str, Any]:
-    """The requests of a claim: exact, one of two classes, or all devices."""
+    """The requests of a claim: for a number of devices of one class, or of one of two classes."""
     exact: dict[str, Any] = {"name": "r", "exactly": {"deviceClassName": CLASSES[choice % 2], "count": size}}
     if choice == 2:
         listed = [{"name": "x", "deviceClassName": "big", "count": 1},
@@ -81,10 +81,6 @@ def of_claim(claim: ResourceClaim) -> dict[str, int]:
     found = claim_amounts(claim)
     gpus = found.get(AMOUNTS["gpu"], 0)
     return {**found, "a.fluence.flux-framework.org/devices": 1000 * gpus} if gpus else found
-
-
-def _node_of(task: Task) -> str | None:
-    return task.node
 
 
 def from_scratch(cache: Cache, queue: str) -> dict[str, dict[str, int]]:

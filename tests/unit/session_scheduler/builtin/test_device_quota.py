@@ -8,14 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
-from session_scheduler.model.devices import (
-    AllocatedDevice,
-    AllocatedDevices,
-    Allocation,
-    Consumer,
-    ResourceClaim,
-    ResourceClaimStatus,
-)
+from session_scheduler.model.devices import Consumer, ResourceClaim, ResourceClaimStatus
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.queues import QUEUE_LABEL
 from session_scheduler.testing import FakeCluster, gang, pod
@@ -197,9 +190,7 @@ def test_counts_follow_the_claim_and_its_deletion() -> None:
     cluster.add(claim("c", 2), of("p", "a", "c", cpu="65"))
     cluster.run()
     assert counts(cluster, "a") == (0, 2)
-    result = AllocatedDevice(request="r", driver="d.example.com", pool="n1", device="d0")
-    allocated = ResourceClaimStatus(allocation=Allocation(devices=AllocatedDevices(results=(result,))))
-    cluster.add(replace(claim("c", 2), status=allocated))
+    cluster.add(allocated_to(claim("c", 2), "n1", "d0"))
     cluster.run()
     assert counts(cluster, "a") == (0, 1)
     cluster.delete(ResourceClaim, "c")
@@ -232,9 +223,7 @@ def test_devices_of_pods_that_do_not_count_are_not_shared() -> None:
     cluster = in_queues(QueueConfig(name="a"))
     cluster.add(*(claim(f"c{n}") for n in range(6)))
     cluster.add(*(of(f"p{n}", "a", f"c{n}") for n in range(6)))
-    result = AllocatedDevice(request="r", driver="d.example.com", pool="n1", device="d0")
-    allocated = ResourceClaimStatus(allocation=Allocation(devices=AllocatedDevices(results=(result,))))
-    cluster.add(replace(claim("foreign"), status=allocated))
+    cluster.add(allocated_to(claim("foreign"), "n1", "d0"))
     cluster.run()
     assert fair(cluster, "a") == 3
     cluster.delete(ResourceClaim, "foreign")
@@ -280,6 +269,18 @@ def freed(cluster: FakeCluster, *pods: str) -> None:
             cluster.add(replace(one, status=ResourceClaimStatus()))
 
 
+def starts_when_freed(cluster: FakeCluster, name: str, victim: str) -> None:
+    """Assert that the pod evicts no more pods while the victim's devices are being freed, and then starts."""
+    cluster.finish_deletions()
+    for _ in range(3):
+        cluster.advance(30)
+        cluster.run()
+    assert not taken(cluster), "the devices are being freed"
+    freed(cluster, victim)
+    cluster.run()
+    cluster.assert_bound(name)
+
+
 def test_a_queue_reclaims_the_devices_that_it_deserves() -> None:
     cluster = in_queues(QueueConfig(name="a", deserved={GPUS: 1}), QueueConfig(name="b", deserved={GPUS: 3}))
     cluster.add(*(claim(f"c{n}") for n in range(8)))
@@ -306,16 +307,8 @@ def test_no_more_pods_are_evicted_while_the_devices_of_the_first_are_being_freed
     cluster.run()
     cluster.add(of("b0", "b", "c4"))
     cluster.run()
-    victims = taken(cluster)
-    assert len(victims) == 1
-    cluster.finish_deletions()
-    for _ in range(3):
-        cluster.advance(30)
-        cluster.run()
-    assert not taken(cluster)
-    freed(cluster, *victims)
-    cluster.run()
-    cluster.assert_bound("b0")
+    (victim,) = taken(cluster)
+    starts_when_freed(cluster, "b0", victim)
 
 
 def test_a_claim_that_other_pods_use_is_not_reclaimed() -> None:
@@ -341,13 +334,17 @@ def test_pods_that_share_a_claim_are_preempted_together_but_not_reclaimed() -> N
     assert taken(cluster) == ["a0", "a1"]
 
 
-def test_a_pod_preempts_devices_of_its_own_queue() -> None:
-    cluster = in_queues(QueueConfig(name="a", limit={GPUS: 1}))
+def preempts_in_its_queue(cluster: FakeCluster) -> None:
+    """Assert that a pod with a claim preempts one of lower priority in the queue `a`."""
     cluster.add(claim("low"), claim("high"), of("low", "a", "low"))
     cluster.run()
     cluster.add(of("high", "a", "high", priority=9))
     cluster.run(cycles=2)
     assert taken(cluster) == ["low"]
+
+
+def test_a_pod_preempts_devices_of_its_own_queue() -> None:
+    preempts_in_its_queue(in_queues(QueueConfig(name="a", limit={GPUS: 1})))
 
 
 @pytest.mark.parametrize("sliced", [False, True])
@@ -358,11 +355,7 @@ def test_claims_of_unknown_pods_on_unknown_nodes_are_not_being_freed(sliced: boo
     user_there = Consumer(resource="pods", name="there", uid="there")
     cluster.add(replace(there, status=replace(there.status, reserved_for=(user_there,))))
     cluster.add(slice_of("elsewhere", "d0") if sliced else [])
-    cluster.add(claim("low"), claim("high"), of("low", "a", "low"))
-    cluster.run()
-    cluster.add(of("high", "a", "high", priority=9))
-    cluster.run(cycles=2)
-    assert taken(cluster) == ["low"]
+    preempts_in_its_queue(cluster)
 
 
 @pytest.mark.parametrize("by_claim", [False, True])
@@ -378,11 +371,5 @@ def test_a_pod_preempts_devices_that_another_has_as_an_extended_resource(by_clai
     cluster.add(claim("own"), user("high", "own", priority=9) if by_claim else high)
     cluster.run(cycles=2)
     assert taken(cluster) == ["low"]
-    cluster.finish_deletions()
-    for _ in range(3):
-        cluster.advance(30)
-        cluster.run()
-    assert not taken(cluster), "the device is being freed"
-    freed(cluster, "low")
-    cluster.run()
-    cluster.assert_bound("high", "n1")
+    starts_when_freed(cluster, "high", "low")
+    assert cluster.node_of("high") == "n1"

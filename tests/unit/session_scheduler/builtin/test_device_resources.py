@@ -16,12 +16,12 @@ from session_scheduler.state.configured_queues import check_configured
 from session_scheduler.testing import FakeCluster, gang, pod
 
 from .test_device_quota import BIG, counts, either, fair, taken
+from .test_device_quota import GPUS as GPU_CLASS
 from .test_dynamic_resources import claim, device_class, made, slice_of, user
 
 WHOLE = "nvidia.com/gpu"
 FRACTION = "fluence.flux-framework.org/gpu-fraction"
 MEMORY = "fluence.flux-framework.org/gpu-memory"
-GPU_CLASS = "gpu.deviceclass.resource.k8s.io/devices"
 MODEL = "nvidia.com/gpu.product"
 A100 = "a100.fluence.flux-framework.org/devices"
 GPUS = "gpus.fluence.flux-framework.org/devices"
@@ -209,8 +209,7 @@ def test_a_nominated_pod_counts_with_the_new_labels_of_its_node() -> None:
 
 
 def test_claims_count_by_class_on_all_nodes() -> None:
-    classes = ("big.deviceclass.resource.k8s.io/devices", "gpu.deviceclass.resource.k8s.io/devices")
-    devices = (DeviceResourceConfig(name="a100", resources=(WHOLE, *classes), node_selector={MODEL: "A100"}),)
+    devices = (DeviceResourceConfig(name="a100", resources=(WHOLE, BIG, GPU_CLASS), node_selector={MODEL: "A100"}),)
     cluster = fleet(QueueConfig(name="a", limit={A100: 3}), devices=devices)
     cluster.add(device_class(), device_class("big"), slice_of("n2", "d0", "d1", "d2"))
     cluster.add(claim("c", 2), claim("d", 2), user("p", "c", queue="a"))
