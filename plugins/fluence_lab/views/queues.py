@@ -36,7 +36,7 @@ def of_queue(queue: _Queue, kind: str, resource: str) -> float | None:
     if text is None:
         return None
     try:
-        return parse_quantity(text, milli=True) / 1000 if resource == "cpu" else float(parse_quantity(text))
+        return parse_quantity(text, milli=True) / 1000
     except ValueError:  # such as "unlimited"
         return None
 

@@ -264,6 +264,15 @@ def test_queues_are_indented_and_have_their_amounts_in_cores_and_bytes() -> None
     assert (cpu, memory[1]) == ([12, 8], pytest.approx(np.nan, nan_ok=True))
 
 
+def test_queues_show_parts_of_devices() -> None:
+    fraction, model = "fluence.flux-framework.org/gpu-fraction", "a100.fluence.flux-framework.org/devices"
+    view = queues([queue("a", allocated={fraction: "400m", model: "2500m"}, fairShare={fraction: "500m", model: "3"})])
+    assert [row[3:7] for row in table(view, "queues").rows] == [
+        (model, None, "2.5", "3"), (fraction, None, "0.4", "0.5"),
+    ]  # fmt: skip
+    assert source(view, "queue-a100-fluence-flux-framework-org-devices", "bars")["allocated"] == [2.5]
+
+
 # ------------------------------------------------------------------ nodes
 
 LEVELS: dict[str, list[str | None]] = {"zone": ["a", "a", "b", None], "rack": ["r1", "r2", "r1", "r9"]}
