@@ -40,6 +40,23 @@ def world(gpus: int = 2, nodes: int = 1, **options: Any) -> tuple[FakeCluster, K
     return cluster, Kubelets(cluster, max)
 
 
+def shared(gpus: int) -> tuple[FakeCluster, Kubelets, Pod]:
+    """A node where the pod `a` shares a GPU, and its reservation pod."""
+    cluster, kubelets = world(gpus)
+    cluster.add(part("a", "0.5"))
+    cluster.run()
+    (held,) = kubelets.reservations()
+    return cluster, kubelets, held
+
+
+def unneeded(gpus: int) -> tuple[FakeCluster, Kubelets, Pod]:
+    """A node with a reservation pod that no pod needs any more."""
+    cluster, kubelets, held = shared(gpus)
+    cluster.delete_pod("a")
+    cluster.run()
+    return cluster, kubelets, held
+
+
 def annotation(cluster: FakeCluster, name: str, key: str = GPU_DEVICE) -> str | None:
     return cluster.find(Pod, name).metadata.annotations.get(key)
 
@@ -298,10 +315,7 @@ def test_without_a_report_the_pod_stays_pending_with_the_remedy() -> None:
 
 
 def test_a_report_is_seen_although_it_is_no_change_of_the_node() -> None:
-    cluster, kubelets = world(2)
-    cluster.add(part("a", "0.5"))
-    cluster.run()
-    (held,) = kubelets.reservations()
+    cluster, _, held = shared(2)
     changes: dict[str, str | None] = {RESERVED_DEVICE: None}
     unreported = finished(cluster.memory.patch_metadata(held, annotations=changes))
     cluster.restart()
@@ -378,10 +392,7 @@ def test_a_restart_after_a_crash_before_the_bind_uses_what_was_created(reported:
 
 
 def test_of_two_reservation_pods_for_one_gpu_only_one_stays() -> None:
-    cluster, kubelets = world(3)
-    cluster.add(part("a", "0.5"))
-    cluster.run()
-    (held,) = kubelets.reservations()
+    cluster, kubelets, held = shared(3)
     again = replace(held, metadata=replace(held.metadata, name="fluence-gpu-again", uid="", resource_version="",
                                            creation_timestamp=None, annotations={}))  # fmt: skip
     finished(cluster.memory.create(again))
@@ -391,12 +402,7 @@ def test_of_two_reservation_pods_for_one_gpu_only_one_stays() -> None:
 
 
 def test_a_reservation_pod_that_begins_to_be_used_is_not_deleted_by_an_earlier_decision() -> None:
-    cluster, kubelets = world(1)
-    cluster.add(part("a", "0.5"))
-    cluster.run()
-    (held,) = kubelets.reservations()
-    cluster.delete_pod("a")
-    cluster.run()
+    cluster, kubelets, held = unneeded(1)
     plugin = cluster.plugin("GpuSharing")
     finished(cluster.memory.patch_metadata(held, annotations={"last": "another replica's"}))
     assert not finished(plugin._reservations._delete(cluster.memory, held))
@@ -407,10 +413,7 @@ def test_a_reservation_pod_that_begins_to_be_used_is_not_deleted_by_an_earlier_d
 
 
 def test_without_its_reservation_pod_a_shared_gpu_closes_the_node_until_a_new_one_has_the_same_device() -> None:
-    cluster, kubelets = world(3)
-    cluster.add(part("a", "0.5"))
-    cluster.run()
-    (held,) = kubelets.reservations()
+    cluster, kubelets, held = shared(3)
     cluster.delete_pod(held.metadata.name, SYSTEM)
     cluster.add(whole("w"), part("b", "0.1"))
     cluster.run()
@@ -425,10 +428,7 @@ def test_without_its_reservation_pod_a_shared_gpu_closes_the_node_until_a_new_on
 
 
 def test_if_a_new_reservation_pod_has_another_device_the_node_stays_closed_until_the_sharers_are_gone() -> None:
-    cluster, kubelets = world(3)
-    cluster.add(part("a", "0.5"))
-    cluster.run()
-    (held,) = kubelets.reservations()
+    cluster, kubelets, held = shared(3)
     cluster.delete_pod(held.metadata.name, SYSTEM)
     cluster.add(whole("w"))
     cluster.run()
@@ -456,9 +456,7 @@ def lose(cluster: FakeCluster, kubelets: Kubelets, count: int = 1) -> list[Pod]:
 
 
 def test_reservation_pods_are_created_until_one_gets_the_device_and_then_the_others_are_deleted() -> None:
-    cluster, kubelets = world(4)
-    cluster.add(part("a", "0.5"))
-    cluster.run()
+    cluster, kubelets, _ = shared(4)
     lose(cluster, kubelets)
     kubelets.order = min
     held = []
@@ -475,9 +473,7 @@ def test_reservation_pods_are_created_until_one_gets_the_device_and_then_the_oth
 
 
 def test_without_a_free_gpu_the_replacement_is_retried_later_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, kubelets = world(2)
-    cluster.add(part("a", "0.5"))
-    cluster.run()
+    cluster, kubelets, _ = shared(2)
     lose(cluster, kubelets)
     create, created = cluster.memory.create, []
 
@@ -499,9 +495,7 @@ def test_without_a_free_gpu_the_replacement_is_retried_later_only(monkeypatch: p
 
 
 def test_while_a_new_reservation_pod_is_not_reported_no_further_one_is_created() -> None:
-    cluster, kubelets = world(4)
-    cluster.add(part("a", "0.5"))
-    cluster.run()
+    cluster, kubelets, _ = shared(4)
     lose(cluster, kubelets)
     kubelets.reports = False
     for _ in range(3):
@@ -538,11 +532,8 @@ def test_reservation_pods_whose_devices_were_swapped_hold_the_shared_gpus() -> N
 
 
 def test_a_reservation_pod_is_replaced_only_when_it_has_terminated() -> None:
-    cluster, kubelets = world(3)
-    cluster.add(part("a", "0.5"))
-    cluster.run()
+    cluster, kubelets, held = shared(3)
     kubelets.reconcile()
-    (held,) = kubelets.reservations()
     finished(kubelets._delete(held, grace_seconds=1))
     cluster.add(pod("other"))
     cluster.run()
@@ -712,10 +703,7 @@ def test_a_pod_whose_device_is_unknown_closes_the_node_and_gets_no_reservation_p
 
 
 def test_the_background_task_reports_replaces_and_retries_the_pods_that_waited() -> None:
-    cluster, kubelets = world(3)
-    cluster.add(part("a", "0.5"))
-    cluster.run()
-    (held,) = kubelets.reservations()
+    cluster, kubelets, held = shared(3)
     cluster.delete_pod(held.metadata.name, SYSTEM)
     cluster.run()
     events: list[tuple[str, str]] = []
@@ -806,12 +794,7 @@ def test_a_reservation_pod_that_is_lost_during_another_prebind_stops_the_bind(se
 
 
 def test_a_reservation_pod_that_another_replica_has_begun_to_use_is_not_deleted_again() -> None:
-    cluster, kubelets = world(2)
-    cluster.add(part("a", "0.5"))
-    cluster.run()
-    (held,) = kubelets.reservations()
-    cluster.delete_pod("a")
-    cluster.run()
+    cluster, kubelets, held = unneeded(2)
     reservations = cluster.plugin("GpuSharing")._reservations
     finished(cluster.memory.patch_metadata(held, annotations={LAST_SHARER: "successor"}))
     with pytest.raises(ReservationError, match=f"another pod has begun to use reservation pod {held.key}"):
@@ -820,12 +803,7 @@ def test_a_reservation_pod_that_another_replica_has_begun_to_use_is_not_deleted_
 
 
 def test_another_change_of_a_reservation_pod_does_not_stop_its_deletion() -> None:
-    cluster, kubelets = world(2)
-    cluster.add(part("a", "0.5"))
-    cluster.run()
-    (held,) = kubelets.reservations()
-    cluster.delete_pod("a")
-    cluster.run()
+    cluster, kubelets, held = unneeded(2)
     finished(cluster.memory.patch_metadata(held, annotations={"other": "x"}))
     finished(cluster.plugin("GpuSharing")._reservations._make_way(cluster.memory, "n1"))
     assert not kubelets.reservations()
@@ -834,12 +812,7 @@ def test_another_change_of_a_reservation_pod_does_not_stop_its_deletion() -> Non
 @pytest.mark.parametrize("other", ["an earlier reservation pod", "a new one"])
 def test_an_unneeded_reservation_pod_that_another_replica_writes_to_is_not_deleted_for_a_while(other: str) -> None:
     """This replica does not know that it leads no longer: it sees what its successor writes, and not for which pod."""
-    cluster, kubelets = world(2)
-    cluster.add(part("a", "0.5"))
-    cluster.run()
-    (held,) = kubelets.reservations()
-    cluster.delete_pod("a")
-    cluster.run()
+    cluster, kubelets, held = unneeded(2)
     reservations = cluster.plugin("GpuSharing")._reservations
     now = 100.0
     reservations._time = lambda: now
@@ -866,11 +839,8 @@ def test_an_unneeded_reservation_pod_that_another_replica_writes_to_is_not_delet
 
 
 def test_a_pass_retries_a_deletion_that_met_a_change() -> None:
-    cluster, kubelets = world(2)
-    cluster.add(part("a", "0.5"))
-    cluster.run()
+    cluster, kubelets, held = shared(2)
     kubelets.reconcile()
-    (held,) = kubelets.reservations()
     cluster.delete_pod("a")
     cluster.run()
     finished(cluster.memory.patch_metadata(held, annotations={"other": "x"}))
