@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest import mock
 
-from session_scheduler.builtin import gpu_reservations
+from session_scheduler.builtin import gpu_reservation_reconciler
 from session_scheduler.cluster.port import Kube
 from session_scheduler.model.gpu_reservations import RESERVATION, RESERVED_DEVICE
 from session_scheduler.model.gpu_shares import GPU, GPU_DEVICE, GPU_FRACTION
@@ -86,8 +86,8 @@ class Kubelets:
 
     def reconcile(self, *, unused_seconds: float = 0.0) -> None:
         """Run the background task of the plugin once. By default it deletes unneeded reservation pods without delay."""
-        with mock.patch.object(gpu_reservations, "UNUSED_SECONDS", unused_seconds):
-            finished(self.cluster.plugin("GpuSharing")._reservations.reconcile(self.memory))
+        with mock.patch.object(gpu_reservation_reconciler, "UNUSED_SECONDS", unused_seconds):
+            finished(self.cluster.plugin("GpuSharing")._reservations._reconciler.reconcile(self.memory))
 
     def check(self) -> None:
         """Assert that no device is given whole and in part, and that none is overcommitted."""

@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from session_scheduler.builtin.gpu_columns import GpuColumns
-from session_scheduler.builtin.gpu_reservations import share_held
+from session_scheduler.builtin.gpu_reservation_pods import share_held
 from session_scheduler.builtin.gpu_sharing import GpuFacts, GpuSharing
 from session_scheduler.builtin.gpu_usability import (
     CPU,

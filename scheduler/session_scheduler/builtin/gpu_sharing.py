@@ -19,7 +19,8 @@ import structlog
 from pydantic import Field
 
 from session_scheduler.builtin.gpu_columns import GpuColumns, pack
-from session_scheduler.builtin.gpu_reservations import ReservationArguments, Reservations, share_held
+from session_scheduler.builtin.gpu_reservation_pods import ReservationArguments, share_held
+from session_scheduler.builtin.gpu_reservations import Reservations
 from session_scheduler.builtin.gpu_visibility import refusal_text, visibility
 from session_scheduler.config.settings import PluginArguments
 from session_scheduler.framework.bindings import Binding, Holding, Runtime

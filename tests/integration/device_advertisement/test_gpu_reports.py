@@ -16,7 +16,7 @@ import pytest
 from fluence_plugins.device_advertisement import gpu_reports
 from fluence_plugins.device_advertisement import pod_resources_pb2 as api
 from fluence_plugins.device_advertisement.gpu_reports import ApiServer, GpuReports, ReportError
-from session_scheduler.builtin.gpu_reservations import ReservationArguments
+from session_scheduler.builtin.gpu_reservation_pods import ReservationArguments
 from session_scheduler.errors import InputError
 from session_scheduler.model.gpu_reservations import RESERVED_DEVICE
 from session_scheduler.sdk.http_client import Endpoint

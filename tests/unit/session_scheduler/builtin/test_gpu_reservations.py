@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from session_scheduler.builtin import gpu_reservations
-from session_scheduler.builtin.gpu_reservations import LAST_SHARER, UNUSED_SECONDS, ReservationError
+from session_scheduler.builtin import gpu_closed_nodes, gpu_reservation_reconciler
+from session_scheduler.builtin.gpu_reservation_pods import ReservationError
+from session_scheduler.builtin.gpu_reservation_reconciler import UNUSED_SECONDS
+from session_scheduler.builtin.gpu_reservations import LAST_SHARER
 from session_scheduler.cluster.errors import Forbidden, Unavailable
 from session_scheduler.engine.explain import explain_pending
 from session_scheduler.framework.bindings import Binding, Runtime
@@ -405,7 +407,7 @@ def test_a_reservation_pod_that_begins_to_be_used_is_not_deleted_by_an_earlier_d
     cluster, kubelets, held = unneeded(1)
     plugin = cluster.plugin("GpuSharing")
     finished(cluster.memory.patch_metadata(held, annotations={"last": "another replica's"}))
-    assert not finished(plugin._reservations._delete(cluster.memory, held))
+    assert not finished(plugin._reservations._pods.delete(cluster.memory, held))
     assert kubelets.reservations()
 
 
@@ -489,7 +491,7 @@ def test_without_a_free_gpu_the_replacement_is_retried_later_only(monkeypatch: p
         cluster.run()
     assert len(created) == 1
     assert not kubelets.reservations(), "the rejected one is deleted"
-    monkeypatch.setattr(gpu_reservations, "_REPLACE_SECONDS", 0.0)
+    monkeypatch.setattr(gpu_reservation_reconciler, "_REPLACE_SECONDS", 0.0)
     kubelets.reconcile()
     assert len(created) == 2
 
@@ -634,8 +636,8 @@ def test_the_end_of_a_reservation_pod_is_handled_again_after_an_error(monkeypatc
     cluster.run(cycles=2)
     kubelets.reconcile()
     (held,) = kubelets.reservations()
-    reservations = cluster.plugin("GpuSharing")._reservations
-    reservations._due = asyncio.Event()
+    reconciler = cluster.plugin("GpuSharing")._reservations._reconciler
+    reconciler._due = asyncio.Event()
     cluster.memory.put(replace(held, status=replace(held.status, phase="Failed")))
     cluster.run()
 
@@ -646,10 +648,10 @@ def test_the_end_of_a_reservation_pod_is_handled_again_after_an_error(monkeypatc
         patch.setattr(cluster.memory, "get", unavailable)
         with pytest.raises(Unavailable):
             kubelets.reconcile()
-    assert list(reservations._disappeared) == [held.metadata.uid]
+    assert list(reconciler._disappeared) == [held.metadata.uid]
     kubelets.reconcile()
     assert held.metadata.uid not in {one.metadata.uid for one in kubelets.reservations()}
-    assert not reservations._disappeared
+    assert not reconciler._disappeared
 
 
 def test_nothing_is_kept_about_nodes_without_shared_gpus() -> None:
@@ -663,7 +665,8 @@ def test_nothing_is_kept_about_nodes_without_shared_gpus() -> None:
     cluster.add(pod("another"))
     cluster.run()
     reservations = cluster.plugin("GpuSharing")._reservations
-    kept = (reservations._locks, reservations._written, reservations._given, reservations._replaced)
+    pods, reconciler = reservations._pods, reservations._reconciler
+    kept = (reservations._locks, pods._written, pods.given, reconciler._replaced)
     assert not any(kept), kept
 
 
@@ -729,7 +732,7 @@ def test_the_background_task_reports_replaces_and_retries_the_pods_that_waited()
 
 
 def test_a_report_that_changes_on_a_healthy_node_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_reservations, "_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(gpu_reservation_reconciler, "_CHECK_SECONDS", 0.05)
     cluster, kubelets = world(3)
     cluster.add(part("a", "0.5"))
     cluster.run(cycles=2)
@@ -813,9 +816,9 @@ def test_another_change_of_a_reservation_pod_does_not_stop_its_deletion() -> Non
 def test_an_unneeded_reservation_pod_that_another_replica_writes_to_is_not_deleted_for_a_while(other: str) -> None:
     """This replica does not know that it leads no longer: it sees what its successor writes, and not for which pod."""
     cluster, kubelets, held = unneeded(2)
-    reservations = cluster.plugin("GpuSharing")._reservations
+    reconciler = cluster.plugin("GpuSharing")._reservations._reconciler
     now = 100.0
-    reservations._time = lambda: now
+    reconciler._time = lambda: now
 
     def after(seconds: float) -> list[str]:
         nonlocal now
@@ -835,7 +838,7 @@ def test_an_unneeded_reservation_pod_that_another_replica_writes_to_is_not_delet
         cluster.run()
         assert after(2) == after(14) == [held.metadata.name]
     assert after(2) == []
-    assert not reservations._unneeded
+    assert not reconciler._unneeded
 
 
 def test_a_pass_retries_a_deletion_that_met_a_change() -> None:
@@ -921,8 +924,8 @@ def test_a_pod_that_is_retried_late_goes_to_another_node_in_the_end() -> None:
 
 
 def test_pods_that_a_closed_node_rejected_are_retried_when_it_opens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_reservations, "CLOSED_SECONDS", 0.2)
-    monkeypatch.setattr(gpu_reservations, "_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(gpu_closed_nodes, "CLOSED_SECONDS", 0.2)
+    monkeypatch.setattr(gpu_reservation_reconciler, "_CHECK_SECONDS", 0.05)
     cluster, kubelets = world(1)
     kubelets.reports = False
     cluster.add(part("a", "0.5"))
