@@ -95,7 +95,7 @@ class GpuSharing:
 
     def __init__(self, arguments: GpuSharingArguments | None = None) -> None:
         arguments = arguments or GpuSharingArguments()
-        self.resources = arguments.resources
+        self._resources = arguments.resources
         self.single = self._reserved = arguments.whole_gpus == "reserved"
         """Whether a node may have whole and shared GPUs at once. Reservation pods need one owner."""
         self._namespace = arguments.reservations.namespace
@@ -110,7 +110,7 @@ class GpuSharing:
         """By changed node: its pods whose GPUs must still be read."""
         self._in_flight: dict[Task, None] = {}
         """Pods that this replica assigned GPUs to, until a watch event reports them as bound."""
-        self._reservations = Reservations(arguments.reservations, self.resources, self._in_flight)
+        self._reservations = Reservations(arguments.reservations, self._resources, self._in_flight)
         self._closed: list[int] = []
         """The rows of nodes that are closed to pods that share GPUs in this session."""
 
@@ -129,7 +129,7 @@ class GpuSharing:
     def footprint(self, cls: TaskClass) -> Iterable[Hashable] | None:
         """The counter of sharers, and that of the share. The GPU of a reservation pod counts with its sharers only."""
         if not shares_gpus(cls.pod.metadata):
-            return map(Uncounted, self.resources) if self._is_reservation(cls.pod) else None
+            return map(Uncounted, self._resources) if self._is_reservation(cls.pod) else None
         self._active = True
         try:
             share = share_of(cls.pod.metadata)
@@ -156,7 +156,7 @@ class GpuSharing:
 
     def _offers(self, _: TaskClass, event: ClusterEvent) -> bool:
         before, after = event.amounts()
-        offered = [resource for resource in self.resources if after.get(resource)]
+        offered = [resource for resource in self._resources if after.get(resource)]
         if event.old is None:
             return bool(offered)
         old, new = event.old.metadata.labels, event.new.metadata.labels
@@ -166,7 +166,7 @@ class GpuSharing:
         )
 
     def _wants_whole(self, cls: TaskClass) -> bool:
-        return any(resource in cls.requests for resource in self.resources)
+        return any(resource in cls.requests for resource in self._resources)
 
     # ------------------------------------------------------------------ assigned GPUs
 
@@ -200,7 +200,7 @@ class GpuSharing:
     @hookimpl
     def facts(self) -> GpuFacts:
         """The arguments that other plugins need."""
-        return GpuFacts(self.resources, mixed=self._reserved)
+        return GpuFacts(self._resources, mixed=self._reserved)
 
     @hookimpl
     def on_session_open(self, session: Session) -> None:
@@ -325,7 +325,7 @@ class GpuSharing:
         """
         if not self._active:
             return SKIP
-        whole = sum(cls.requests.get(resource, 0) for resource in self.resources)
+        whole = sum(cls.requests.get(resource, 0) for resource in self._resources)
         try:
             share = share_of(cls.pod.metadata)
         except ShareError as error:
@@ -334,7 +334,7 @@ class GpuSharing:
             return Prepared(whole, Scope.NODE, SKIP) if whole else SKIP
         if whole:
             annotation = next(name for name in (GPU_FRACTION, GPU_MEMORY) if name in cls.pod.metadata.annotations)
-            resource = next(name for name in self.resources if name in cls.requests)
+            resource = next(name for name in self._resources if name in cls.requests)
             return Refusal(f"annotation {annotation}: the pod also requests {resource}: remove one of the two, because "
                            "a pod uses either whole GPUs or shares")  # fmt: skip
         if self._reserved and (unseen := refusal_text(cls.pod, live=self._live)) is not None:
@@ -419,7 +419,7 @@ class GpuSharing:
         return self._reservations.serve(runtime, self.name) if self._reserved else None
 
     def _columns(self, nodes: NodeView) -> GpuColumns:
-        return GpuColumns(nodes, self.resources, self._highest, reserved=self._reserved, closed=self._closed)
+        return GpuColumns(nodes, self._resources, self._highest, reserved=self._reserved, closed=self._closed)
 
     # ------------------------------------------------------------------ reports
 
