@@ -705,6 +705,21 @@ def test_a_pod_whose_device_is_unknown_closes_the_node_and_gets_no_reservation_p
     assert not kubelets.reservations()
 
 
+async def until(holds: Callable[[], object]) -> None:
+    """Wait until the background task has made something true."""
+    for _ in range(1000):
+        if holds():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("not in 10 s")
+
+
+async def first_pass(cluster: FakeCluster) -> None:
+    """Wait until the background task has seen all nodes."""
+    reconciler = cluster.plugin("GpuSharing")._reservations._reconciler
+    await until(lambda: reconciler._listed)
+
+
 def test_the_background_task_reports_replaces_and_retries_the_pods_that_waited() -> None:
     cluster, kubelets, held = shared(3)
     cluster.delete_pod(held.metadata.name, SYSTEM)
@@ -718,10 +733,7 @@ def test_the_background_task_reports_replaces_and_retries_the_pods_that_waited()
             lambda about, reason, _: events.append((about.metadata.name, reason)),
         )  # fmt: skip
         async with cluster.plugin("GpuSharing").serve(runtime), asyncio.timeout(30):
-            for _ in range(1000):
-                await asyncio.sleep(0.01)
-                if kubelets.reservations():
-                    break
+            await until(kubelets.reservations)
             await cluster._deliver()
             cluster.scheduler.plugin_sync.sync_nodes()
             await retried.wait()
@@ -742,7 +754,7 @@ def test_a_report_that_changes_on_a_healthy_node_closes_it(monkeypatch: pytest.M
     async def serve() -> None:
         runtime = Runtime(lambda *_: None, lambda: True, cluster.memory, tell=lambda *_: reported.set())
         async with cluster.plugin("GpuSharing").serve(runtime), asyncio.timeout(30):
-            await asyncio.sleep(0.2)
+            await first_pass(cluster)
             await cluster.memory.patch_metadata(held, annotations={RESERVED_DEVICE: "GPU-n1-0"})
             await cluster._deliver()
             await reported.wait()
@@ -957,7 +969,7 @@ def test_pods_that_a_closed_node_rejected_are_retried_when_the_report_arrives() 
 
         runtime = Runtime(lambda *_: None, lambda: True, cluster.memory, change)
         async with cluster.plugin("GpuSharing").serve(runtime), asyncio.timeout(30):
-            await asyncio.sleep(0.2)
+            await first_pass(cluster)
             assert reservations._closed
             await cluster.memory.patch_metadata(held, annotations={RESERVED_DEVICE: "GPU-n1-0"})
             await cluster._deliver()
