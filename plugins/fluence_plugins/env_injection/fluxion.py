@@ -25,10 +25,8 @@ from fluence_plugins.env_injection.patches import (
 from fluence_plugins.resources.config import ResourcesConfig, env_contract
 from fluence_plugins.resources.file import ResourcesFile
 from fluence_plugins.resources.names import BACKEND_ENV
-from session_scheduler.model.gpu_shares import GPU_DEVICE, GPU_FRACTION, GPU_MEMORY
+from session_scheduler.model.gpu_shares import GPU_DEVICE, GPU_FRACTION, GPU_MEMORY, VISIBLE_DEVICES
 
-GPUS_ENV: Final = "NVIDIA_VISIBLE_DEVICES"
-"""NVIDIA's container runtime reads from it which GPUs a container sees."""
 MOST_VARIABLES: Final = 10_000
 """The maximum number of variables in one pod: with more, the pod exceeds etcd's default limit of 1.5 MiB."""
 
@@ -96,7 +94,7 @@ class FluxionHandler:
         metadata = pod.get("metadata")
         annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
         if isinstance(annotations, dict) and (GPU_FRACTION in annotations or GPU_MEMORY in annotations):
-            return {**self._variables, GPUS_ENV: annotation_variable(GPUS_ENV, GPU_DEVICE)}
+            return {**self._variables, VISIBLE_DEVICES: annotation_variable(VISIBLE_DEVICES, GPU_DEVICE)}
         return self._variables
 
     async def run(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:

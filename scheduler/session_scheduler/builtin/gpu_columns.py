@@ -216,7 +216,7 @@ class GpuColumns:
     # ------------------------------------------------------------------ scores and reasons
 
     def scores(self, share: Share, cpu: int) -> IntColumn:
-        """0 to 100, for a pod that requests so much CPU: half for the GPUs that it gets, half for the balance.
+        """0 to 100, for a pod with this CPU request: half for the GPUs that it gets, half for the balance.
 
         The less it leaves on GPUs that other pods share already, the higher; untouched GPUs count 0. The closer a
         node's used parts of CPU and of GPUs are afterwards, the higher: else GPUs would be left without CPU. If a

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from session_scheduler.model.gpu_shares import GPU_DEVICE
+from session_scheduler.model.gpu_shares import GPU_DEVICE, VISIBLE_DEVICES
 from session_scheduler.model.objects import Pod
 
-VARIABLE: Final = "NVIDIA_VISIBLE_DEVICES"
 _PATH: Final = f"metadata.annotations['{GPU_DEVICE}']"
 
 
@@ -20,7 +19,7 @@ def visibility(pod: Pod) -> tuple[str | None, str | None]:
     """The first container that sets the variable to anything but the pod's devices, and the first without it."""
     wrong = without = None
     for container in (*pod.spec.init_containers, *pod.spec.containers):
-        sources = [variable.value_from for variable in container.env if variable.name == VARIABLE]
+        sources = [variable.value_from for variable in container.env if variable.name == VISIBLE_DEVICES]
         if not sources:
             without = container.name if without is None else without
         elif any(one is None or one.field_ref is None or one.field_ref.field_path != _PATH for one in sources):
@@ -35,9 +34,9 @@ def refusal_text(pod: Pod, *, live: bool) -> str | None:
     """
     wrong, without = visibility(pod)
     if wrong is not None:
-        return (f"container {wrong!r} does not set {VARIABLE} from the annotation {GPU_DEVICE} "
+        return (f"container {wrong!r} does not set {VISIBLE_DEVICES} from the annotation {GPU_DEVICE} "
                 "(wholeGpus: reserved): remove the variable from the manifest, and create the pod again")  # fmt: skip
     if without is not None and live:
-        return (f"container {without!r} lacks the environment variable {VARIABLE} (wholeGpus: reserved): create the "
-                "pod again; the webhook fluence-webhook did not process it, or excludes its namespace")  # fmt: skip
+        return (f"container {without!r} lacks the environment variable {VISIBLE_DEVICES} (wholeGpus: reserved): create "
+                "the pod again; the webhook fluence-webhook did not process it, or excludes its namespace")  # fmt: skip
     return None

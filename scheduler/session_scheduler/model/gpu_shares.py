@@ -17,7 +17,7 @@ from session_scheduler.errors import FluenceError
 from session_scheduler.model.meta import ObjectMeta
 from session_scheduler.model.quantity import parse_quantity
 
-__all__ = ["GPU", "GPU_DEVICE", "GPU_FRACTION", "GPU_MEMORY"]
+__all__ = ["GPU", "GPU_DEVICE", "GPU_FRACTION", "GPU_MEMORY", "VISIBLE_DEVICES"]
 
 GPU_FRACTION: Final = "fluence.flux-framework.org/gpu-fraction"
 """The fraction of a GPU that the pod requests."""
@@ -32,6 +32,8 @@ GPU_DEVICE: Final = "fluence.flux-framework.org/gpu-device"
 
 In the order of GPU. Only the scheduler writes it.
 """
+VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
+"""NVIDIA's container runtime reads from this variable which GPUs a container sees. The webhook sets it."""
 WHOLE: Final = 1000
 """A whole GPU, in thousandths."""
 MOST_GPUS: Final = 64
