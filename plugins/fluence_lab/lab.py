@@ -101,7 +101,13 @@ def _settings(config: Settings) -> SchedulerConfig | None:
 class _Observing:
     """Tables and views of an observation."""
 
-    _observer: Observer
+    def __init__(self, open_observer: Callable[[], Observer]) -> None:
+        self._open_observer = open_observer
+
+    @cached_property
+    def _observer(self) -> Observer:
+        """Opened when it is needed first."""
+        return self._open_observer()
 
     @cached_property
     def observed(self) -> Observed:
@@ -169,16 +175,13 @@ class Lab(_Observing):
     """A cluster and a configuration. The tables and views show it before anything is scheduled."""
 
     def __init__(self, experiment: Experiment) -> None:
+        super().__init__(lambda: _wait(experiment.observer()))
         self._experiment = experiment
 
     @property
     def config(self) -> SchedulerConfig:
         """The configuration."""
         return self._experiment.config
-
-    @cached_property
-    def _observer(self) -> Observer:  # type: ignore[override]  # opened when it is needed
-        return _wait(self._experiment.observer())
 
     # ------------------------------------------------------------------ changes
 
@@ -214,7 +217,7 @@ class Lab(_Observing):
             return Lab(self._experiment.with_plugin(plugin, None, args, weight))
         if isinstance(plugin, type):
             named = name or str(getattr(plugin, "name", plugin.__name__))
-            takes_arguments = plugin.__init__ is not object.__init__  # type: ignore[misc]  # compared, not called
+            takes_arguments = bool(inspect.signature(plugin).parameters)
             builder = plugin if takes_arguments or args else lambda _: plugin()
             return Lab(self._experiment.with_plugin(named, builder, args, weight))
         if args or weight is not None:
@@ -253,10 +256,10 @@ class Run(_Observing):
     """The decisions for a lab, and the cluster after them."""
 
     def __init__(self, result: Mapping[str, Any], observer: Observer, name: str = "") -> None:
+        super().__init__(lambda: observer)
         self.result = result
         """The JSON of `fluence simulate`."""
         self.name = name
-        self._observer = observer
 
     @property
     def scheduled(self) -> int:
