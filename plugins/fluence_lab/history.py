@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["History", "Stay"]
+__all__ = ["NO_HISTORY", "History", "Stay"]
 
 Floats = NDArray[np.float64]
 
@@ -43,3 +44,6 @@ class History(msgspec.Struct, frozen=True):
     """When the observation began."""
     timings: Mapping[str, Mapping[str, float]] = {}
     """The scheduler's metrics of its plugins: for each plugin, `seconds` in all, and `calls`."""
+
+
+NO_HISTORY: Final = History()

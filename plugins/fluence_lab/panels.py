@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fluence_lab.history import History
+from fluence_lab.history import NO_HISTORY, History
 from fluence_lab.view import View
 from session_scheduler.errors import InputError
 from session_scheduler.model.objects import Pod
@@ -32,7 +32,7 @@ class PanelContext(msgspec.Struct, frozen=True):
 
     observed: Observed
     """Without the pods of other namespaces."""
-    history: History = History()
+    history: History = NO_HISTORY
     """Without the pods of other namespaces."""
     query: Mapping[str, str] = {}
     """The query of the page's address, such as {"pod": "science/sampler"}."""

@@ -22,7 +22,7 @@ import msgspec
 from session_scheduler.errors import FluenceError
 from session_scheduler.sdk.access_reviews import AccessReviews, User
 
-__all__ = ["Access", "Denied", "LocalAccess", "Reader", "ReviewedAccess", "Sessions"]
+__all__ = ["Access", "DeniedError", "LocalAccess", "Reader", "ReviewedAccess", "Sessions"]
 
 SESSION_SECONDS: Final = 12 * 3600.0
 MOST_SESSIONS: Final = 1024
@@ -48,7 +48,7 @@ class Reader(msgspec.Struct, frozen=True):
     """The namespaces whose pods the user may list; None for all."""
 
 
-class Denied(Exception):  # noqa: N818  # an answer, not a failure of this program
+class DeniedError(Exception):
     """The request is denied: HTTP status and one line."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -64,10 +64,10 @@ class Access(Protocol):
     """Which token the login page asks for."""
 
     async def user(self, token: str) -> User:
-        """The user of a token. Raises Denied."""
+        """The user of a token. Raises DeniedError."""
 
     async def reader(self, user: User, namespaces: Iterable[str]) -> Reader:
-        """What the user may read of these namespaces. Raises Denied."""
+        """What the user may read of these namespaces. Raises DeniedError."""
 
 
 class LocalAccess:
@@ -86,9 +86,11 @@ class LocalAccess:
         self.show(self._token)
 
     async def user(self, token: str) -> User:
-        """The one user, if the token is the current one. Raises Denied."""
+        """The one user, if the token is the current one. Raises DeniedError."""
         if not self._token or not hmac.compare_digest(token.encode(), self._token.encode()):
-            raise Denied(401, "this token is wrong, or was used before: use the newest one that the command printed")
+            raise DeniedError(
+                401, "this token is wrong, or was used before: use the newest one that the command printed"
+            )
         self.renew()
         return User("local")
 
@@ -110,16 +112,16 @@ class ReviewedAccess:
         """By user: until when the reader is reused, the namespaces that it was computed for, and the reader."""
 
     async def user(self, token: str) -> User:
-        """The user of a token. Raises Denied."""
+        """The user of a token. Raises DeniedError."""
         if not token or len(token) > MOST_TOKEN:
-            raise Denied(401, "enter a token of the cluster")
+            raise DeniedError(401, "enter a token of the cluster")
         user: User | None = await self._reviewed(self._reviews.user(token))
         if user is None:
-            raise Denied(401, "the API server does not accept this token: it is wrong or has expired")
+            raise DeniedError(401, "the API server does not accept this token: it is wrong or has expired")
         return user
 
     async def reader(self, user: User, namespaces: Iterable[str]) -> Reader:
-        """What the user may read. Raises Denied."""
+        """What the user may read. Raises DeniedError."""
         key, names = msgspec.json.encode(user, order="deterministic"), frozenset(namespaces)
         until, of, known = self._readers.get(key, (0.0, names, None))
         if known is not None and of == names and self._now() < until:
@@ -134,7 +136,7 @@ class ReviewedAccess:
     async def _reader(self, user: User, namespaces: frozenset[str]) -> Reader:
         if not await self._reviewed(self._may(user, nonResourceAttributes={"path": PATH, "verb": "get"})):
             why = f"user {user.username} has no permission to get {PATH}"
-            raise Denied(403, " ".join(f"{why}: bind the user to a ClusterRole such as fluence-reader".split()))
+            raise DeniedError(403, " ".join(f"{why}: bind the user to a ClusterRole such as fluence-reader".split()))
         if await self._reviewed(self._may(user, resourceAttributes={"resource": "pods", "verb": "list"})):
             return Reader(user.username, None)
         names = sorted(namespaces)
@@ -154,7 +156,7 @@ class ReviewedAccess:
             async with asyncio.timeout(_WAIT_SECONDS):
                 return await review
         except (FluenceError, TimeoutError) as error:
-            raise Denied(503, "the API server did not review the request: retry in some seconds") from error
+            raise DeniedError(503, "the API server did not review the request: retry in some seconds") from error
 
 
 class Session(msgspec.Struct, frozen=True):

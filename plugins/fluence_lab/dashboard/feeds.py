@@ -17,7 +17,7 @@ import structlog
 
 from fluence_lab.view import View
 
-__all__ = ["Feed", "Feeds", "Full", "Subject"]
+__all__ = ["Feed", "Feeds", "FullError", "Subject"]
 
 _log = structlog.get_logger(__name__)
 MOST_FEEDS: Final = 256
@@ -29,7 +29,7 @@ REFRESH_SECONDS: Final = 10.0
 _PATH: Final = {"tables": 2, "figures": 2}
 
 
-class Full(Exception):  # noqa: N818  # an answer, not a failure of this program
+class FullError(Exception):
     """Too many clients follow pages."""
 
 
@@ -141,9 +141,9 @@ class Feeds:
 
     @asynccontextmanager
     async def followed(self, subject: Subject) -> AsyncGenerator[Feed]:
-        """The feed of a subject, which `tick` then keeps up to date. Raises Full."""
+        """The feed of a subject, which `tick` then keeps up to date. Raises FullError."""
         if sum(feed.followers for feed in self._feeds.values()) >= self._most_followers:
-            raise Full
+            raise FullError
         feed = self._feed(subject)
         feed.followers += 1  # before it is computed: `current` forgets feeds without followers
         try:

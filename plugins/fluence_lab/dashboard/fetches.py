@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import structlog
@@ -23,9 +23,11 @@ class Fetches:
 
     def __init__(self, panels: Iterable[Panel], plugin: Callable[[str], object | None]) -> None:
         """`plugin`: the loaded plugin of a name, or None."""
-        self._panels = [
-            panel for panel in panels if panel.fetch and (not panel.plugin or plugin(panel.plugin) is not None)
-        ]
+        self._fetches = {
+            panel.name: panel.fetch
+            for panel in panels
+            if panel.fetch is not None and (not panel.plugin or plugin(panel.plugin) is not None)
+        }
         self._failing: set[str] = set()
         self._answers: dict[str, object] = {}
         self.number = 0
@@ -38,22 +40,21 @@ class Fetches:
     async def run(self, api: Any) -> None:
         """Fetch with this client of `sdk.dynamic_client`, until it is cancelled."""
         while True:
-            await asyncio.gather(*(self._fetch(panel, api) for panel in self._panels))
+            await asyncio.gather(*(self._fetch(panel, fetch, api) for panel, fetch in self._fetches.items()))
             await asyncio.sleep(FETCH_SECONDS)
 
-    async def _fetch(self, panel: Panel, api: Any) -> None:
+    async def _fetch(self, panel: str, fetch: Callable[[Any], Awaitable[object]], api: Any) -> None:
         """Keep the answer. An error is logged once, until the next answer, and the last answer stays."""
-        assert panel.fetch is not None  # noqa: S101
         try:
             async with asyncio.timeout(LIMIT_SECONDS):
-                answer = await panel.fetch(api)
+                answer = await fetch(api)
         except Exception as error:  # noqa: BLE001  # an error of one panel must not stop the others
-            if panel.name not in self._failing:
+            if panel not in self._failing:
                 why = " ".join(str(error).split()) or type(error).__name__
-                _log.warning("a panel cannot read what it shows", panel=panel.name, why=why)
-                self._failing.add(panel.name)
+                _log.warning("a panel cannot read what it shows", panel=panel, why=why)
+                self._failing.add(panel)
             return
-        self._failing.discard(panel.name)
-        if panel.name not in self._answers or answer != self._answers[panel.name]:
-            self._answers[panel.name] = answer
+        self._failing.discard(panel)
+        if panel not in self._answers or answer != self._answers[panel]:
+            self._answers[panel] = answer
             self.number += 1

@@ -94,9 +94,8 @@ async def _service(command: Sequence[str]) -> tuple[str, str]:
 
 async def _forward(process: Process, namespace: str, name: str) -> None:
     """Print the address once kubectl forwards it, and wait for its end."""
-    assert process.stdout is not None  # noqa: S101
     shown = False
-    async for line in process.stdout:
+    while process.stdout is not None and (line := await process.stdout.readline()):
         found = _FORWARDING.search(line)
         if found and not shown:
             shown = True

@@ -20,11 +20,10 @@ import msgspec
 import structlog
 from aiohttp import web
 from jinja2 import Environment, PackageLoader
-from markupsafe import Markup
 
 from fluence_lab import render
-from fluence_lab.dashboard.access import MOST_TOKEN, Access, Denied, LocalAccess, Reader, Session, Sessions
-from fluence_lab.dashboard.feeds import Feeds, Full, Subject
+from fluence_lab.dashboard.access import MOST_TOKEN, Access, DeniedError, LocalAccess, Reader, Session, Sessions
+from fluence_lab.dashboard.feeds import Feeds, FullError, Subject
 from fluence_lab.dashboard.fetches import Fetches
 from fluence_lab.dashboard.history import HistoryRecorder
 from fluence_lab.dashboard.verdicts import Verdicts
@@ -168,7 +167,7 @@ class Dashboard:
             if request.path not in PROBES:
                 self._admit(self._limit, request, "requests")
             return await handler(request)
-        except Denied as denied:
+        except DeniedError as denied:
             return self._denied(request, denied.status, denied.text)
         except web.HTTPException as answer:
             if answer.status < 400:
@@ -181,9 +180,9 @@ class Dashboard:
 
     @staticmethod
     def _admit(limit: RateLimit, request: web.Request, what: str) -> None:
-        """Count a request. Raises Denied."""
+        """Count a request. Raises DeniedError."""
         if wait := limit.admit(request.remote or ""):
-            raise Denied(429, f"too many {what}: retry after {math.ceil(wait)} s")
+            raise DeniedError(429, f"too many {what}: retry after {math.ceil(wait)} s")
 
     def _denied(self, request: web.Request, status: int, text: str) -> web.Response:
         """One line: as JSON for programs, as a page for people; the login page for those who have not signed in."""
@@ -198,13 +197,13 @@ class Dashboard:
         return self._html("message.html", status, title=phrase, text=text, headers=headers, signed_in=False)
 
     async def _reader(self, request: web.Request) -> tuple[Reader, Session | None]:
-        """Who sends the request. Raises Denied."""
+        """Who sends the request. Raises DeniedError."""
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer" and not isinstance(self._access, LocalAccess):
             return await self._access.reader(await self._access.user(token.strip()), self._namespaces()), None
         session = self._sessions.get(request.cookies.get(self._cookie(request), ""))
         if session is None:
-            raise Denied(401, "sign in")
+            raise DeniedError(401, "sign in")
         return await self._access.reader(session.user, self._namespaces()), session
 
     def _namespaces(self) -> set[str]:
@@ -226,7 +225,7 @@ class Dashboard:
                 return web.Response(headers=HEADERS)
             user = await self._access.user(token) if isinstance(self._access, LocalAccess) else None
             if user is None:
-                raise Denied(401, "enter the token here, not in an address")
+                raise DeniedError(401, "enter the token here, not in an address")
             return self._signed_in(request, user, "")
         await self._reader(request)
         return _see_other(self._first_page())
@@ -248,7 +247,7 @@ class Dashboard:
         form = await request.post()
         token, target = form.get("token"), form.get("next")
         if not isinstance(token, str) or not token.strip():
-            raise Denied(401, "enter a token")
+            raise DeniedError(401, "enter a token")
         user = await self._access.user(token.strip())
         await self._access.reader(user, ())
         return self._signed_in(request, user, token.strip(), target if isinstance(target, str) else "")
@@ -273,7 +272,7 @@ class Dashboard:
         try:
             port = urlsplit(f"//{request.host}").port
         except ValueError:
-            raise Denied(400, "the header Host is wrong") from None
+            raise DeniedError(400, "the header Host is wrong") from None
         return f"fluence-dashboard-{port or 'default'}"
 
     async def _static(self, request: web.Request) -> web.StreamResponse:
@@ -298,7 +297,7 @@ class Dashboard:
     def _subject(self, request: web.Request, panel: Panel, reader: Reader) -> Subject:
         query = [(name, value) for name, value in request.query.items() if name not in ("format", "since", "token")]
         if len(query) > MOST_QUERY or any(len(name) + len(value) > MOST_VALUE for name, value in query):
-            raise Denied(400, "the query is too long")
+            raise DeniedError(400, "the query is too long")
         return Subject(panel.name, reader.namespaces, tuple(sorted(query)))
 
     async def _page(self, request: web.Request) -> web.StreamResponse:
@@ -318,7 +317,7 @@ class Dashboard:
             "page.html", 200, title=view.title, panel=panel, panels=await self._listed_panels(), view=view, parts=parts,
             items=render.embedded_json(drawn),
             element_id=render.element_id, query=query, reader=reader, number=number, live=self._live,
-            notes=self._notes(feed.subject), style=Markup(render.FIGURE_STYLE),  # noqa: S704  # a constant
+            notes=self._notes(feed.subject), style=render.FIGURE_STYLE,
             signed_in=True, search=query.get("pod", ""),
         )  # fmt: skip
         answer.enable_compression()
@@ -339,14 +338,14 @@ class Dashboard:
         panel = self._panel(request)
         name = session.name if session is not None else request.remote or ""
         if self._streams.get(name, 0) >= STREAMS_PER_SESSION:
-            raise Denied(429, f"more than {STREAMS_PER_SESSION} pages are open: close some")
+            raise DeniedError(429, f"more than {STREAMS_PER_SESSION} pages are open: close some")
         since = request.headers.get("Last-Event-ID", request.query.get("since", ""))
         number = int(since) if since.isdecimal() and len(since) < 16 else 0
         self._streams[name] = self._streams.get(name, 0) + 1
         try:
             return await self._stream(request, panel, reader, number)
-        except Full:
-            raise Denied(503, "too many pages are open: retry later") from None
+        except FullError:
+            raise DeniedError(503, "too many pages are open: retry later") from None
         finally:
             self._streams[name] -= 1
             if not self._streams[name]:
@@ -379,7 +378,7 @@ class Dashboard:
         """Whether the reader may no longer see the same: the browser then loads the page again."""
         try:
             reader, _ = await self._reader(request)
-        except Denied as denied:
+        except DeniedError as denied:
             return denied.status != 503
         return reader != before
 
@@ -504,13 +503,13 @@ def _wants_json(request: web.Request) -> bool:
 
 
 def _check_same_origin(request: web.Request) -> None:
-    """Forms of other sites are refused. Raises Denied."""
+    """Forms of other sites are refused. Raises DeniedError."""
     origin = request.headers.get("Origin")
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None and site != "same-origin":
-        raise Denied(403, "this form is of another site")
+        raise DeniedError(403, "this form is of another site")
     if origin is None or urlsplit(origin).netloc != request.host:
-        raise Denied(403, "this form is of another site")
+        raise DeniedError(403, "this form is of another site")
 
 
 def _see_other(page: str) -> web.Response:

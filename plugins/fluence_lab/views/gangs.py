@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from fluence_lab import drawing
-from fluence_lab.history import History, Stay
+from fluence_lab.history import NO_HISTORY, History, Stay
 from fluence_lab.panels import Panel, PanelContext
 from fluence_lab.view import Column, Figure, Table, View
 from fluence_lab.words import MOST_ROWS, count, listed, sentence, span, table, verb
@@ -39,7 +39,7 @@ class _Row(msgspec.Struct, frozen=True):
 
 def gangs(
     observed: Observed,
-    history: History = History(),  # noqa: B008  # it is immutable
+    history: History = NO_HISTORY,
     query: Mapping[str, str] | None = None,
     windows: Sequence[Window] = (),
 ) -> View:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fluence_lab import drawing
-from fluence_lab.history import History
+from fluence_lab.history import NO_HISTORY, History
 from fluence_lab.panels import Panel, PanelContext
 from fluence_lab.view import Column, Figure, Table, View
 from fluence_lab.words import amount, count, listed, percent, plain, share, table, verb
@@ -27,7 +27,7 @@ _LEAST_SAMPLES: Final = 10
 """Lines begin with so many samples: an axis of fewer seconds has no ticks."""
 
 
-def overview(observed: Observed, history: History = History()) -> View:  # noqa: B008  # it is immutable
+def overview(observed: Observed, history: History = NO_HISTORY) -> View:
     """The view of a cluster and its history."""
     phases = phase_counts(observed.pods)
     utilised = _utilisation(observed)

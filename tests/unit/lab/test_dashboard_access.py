@@ -13,7 +13,7 @@ from fluence_lab.dashboard.access import (
     MOST_SESSIONS,
     READER_SECONDS,
     SESSION_SECONDS,
-    Denied,
+    DeniedError,
     LocalAccess,
     ReviewedAccess,
     Sessions,
@@ -123,7 +123,7 @@ async def test_a_user_without_the_path_is_denied_in_words() -> None:
     world = World()
     world.server.allowed.clear()
     with pytest.raises(
-        Denied, match="user alice has no permission to get /dashboard: bind the user to a ClusterRole"
+        DeniedError, match="user alice has no permission to get /dashboard: bind the user to a ClusterRole"
     ) as denied:
         await world.access.reader(ALICE, ())
     assert denied.value.status == 403
@@ -131,7 +131,7 @@ async def test_a_user_without_the_path_is_denied_in_words() -> None:
 
 @pytest.mark.parametrize("token", ["", "wrong", "é", "a" * 20_000])
 async def test_a_wrong_token_is_denied(token: str) -> None:
-    with pytest.raises(Denied) as denied:
+    with pytest.raises(DeniedError) as denied:
         await World().access.user(token)
     assert denied.value.status == 401
 
@@ -139,22 +139,22 @@ async def test_a_wrong_token_is_denied(token: str) -> None:
 async def test_without_a_review_nothing_is_shown() -> None:
     world = World()
     world.server.raises = Unavailable("TokenReview: no response in time")
-    with pytest.raises(Denied) as denied:
+    with pytest.raises(DeniedError) as denied:
         await world.access.user("secret")
     assert (denied.value.status, "secret" in denied.value.text) == (503, False)
-    with pytest.raises(Denied):
+    with pytest.raises(DeniedError):
         await world.access.reader(ALICE, ())
 
 
 async def test_the_local_token_works_once() -> None:
     access, shown = LocalAccess(), []
     access.show = shown.append
-    with pytest.raises(Denied):
+    with pytest.raises(DeniedError):
         await access.user("")
     access.renew()
     assert (await access.reader(await access.user(shown[0]), ())).namespaces is None
     assert len(set(shown)) == 2
-    with pytest.raises(Denied, match="was used before"):
+    with pytest.raises(DeniedError, match="was used before"):
         await access.user(shown[0])
     await access.user(shown[1])
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from fluence_lab.dashboard.feeds import IDLE_SECONDS, REFRESH_SECONDS, Feeds, Full, Subject
+from fluence_lab.dashboard.feeds import IDLE_SECONDS, REFRESH_SECONDS, Feeds, FullError, Subject
 from fluence_lab.view import View
 from session_scheduler.base.clock import StoppedClock
 
@@ -147,7 +147,7 @@ async def test_a_followed_page_is_not_forgotten_while_it_is_computed(monkeypatch
 async def test_the_number_of_clients_is_limited() -> None:
     state = State(most_followers=1)
     async with state.feeds.followed(ALL):
-        with pytest.raises(Full):
+        with pytest.raises(FullError):
             async with state.feeds.followed(ALL):
                 pass
     async with state.feeds.followed(ALL):

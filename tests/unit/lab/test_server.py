@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from fluence_lab import drawing
 from fluence_lab.dashboard import server as module
-from fluence_lab.dashboard.access import Denied, LocalAccess, Reader
+from fluence_lab.dashboard.access import DeniedError, LocalAccess, Reader
 from fluence_lab.dashboard.feeds import Subject
 from fluence_lab.dashboard.server import Dashboard
 from fluence_lab.panels import Panel, PanelContext
@@ -39,7 +39,7 @@ class FakeAccess:
 
     async def user(self, token: str) -> User:
         if token not in self.reads:
-            raise Denied(401, "the API server does not accept this token: it is wrong or has expired")
+            raise DeniedError(401, "the API server does not accept this token: it is wrong or has expired")
         return User(token)
 
     async def reader(self, user: User, namespaces: Iterable[str]) -> Reader:
