@@ -13,13 +13,12 @@ from itertools import count
 from typing import Any, Final, NamedTuple
 
 import msgspec
-import structlog
 
+from fluence_lab.dashboard.failures import Failures
 from fluence_lab.view import View
 
 __all__ = ["Feed", "Feeds", "FullError", "Subject"]
 
-_log = structlog.get_logger(__name__)
 MOST_FEEDS: Final = 256
 MOST_FOLLOWERS: Final = 256
 IDLE_SECONDS: Final = 60.0
@@ -55,8 +54,6 @@ class Feed:
         """Of the state that the view shows."""
         self.computed_at = self.used_at = float("-inf")
         self.followers = 0
-        self.failed = False
-        """Whether the last update failed."""
         self._parts: dict[tuple[str, str], tuple[int, bytes]] = {}
         self._changed = asyncio.Event()
         self._last: tuple[int, int, bytes] | None = None
@@ -123,6 +120,7 @@ class Feeds:
         self._most_followers = most_followers
         self._feeds: dict[Subject, Feed] = {}
         self._numbers = count(1)
+        self._failures = Failures()
 
     async def current(self, subject: Subject) -> Feed:
         """The feed of a subject, up to date."""
@@ -160,13 +158,8 @@ class Feeds:
         """
         for feed in list(self._feeds.values()):
             if feed.followers:
-                try:
+                with self._failures.logged("a page cannot be computed", page=feed.subject.page):
                     await self._renew(feed)
-                    feed.failed = False
-                except Exception:  # noqa: BLE001  # see above
-                    if not feed.failed:
-                        _log.exception("a page cannot be computed", page=feed.subject.page)
-                    feed.failed = True
                 await asyncio.sleep(0)  # requests come between
             elif feed.used_at + IDLE_SECONDS <= self._now():
                 self._feeds.pop(feed.subject, None)

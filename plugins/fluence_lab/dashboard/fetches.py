@@ -6,13 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
-import structlog
-
+from fluence_lab.dashboard.failures import Failures
 from fluence_lab.panels import Panel
 
 __all__ = ["Fetches"]
 
-_log = structlog.get_logger(__name__)
 FETCH_SECONDS: Final = 30.0
 LIMIT_SECONDS: Final = 20.0
 """How long one fetch may take."""
@@ -28,7 +26,7 @@ class Fetches:
             for panel in panels
             if panel.fetch is not None and (not panel.plugin or plugin(panel.plugin) is not None)
         }
-        self._failing: set[str] = set()
+        self._failures = Failures()
         self._answers: dict[str, object] = {}
         self.number = 0
         """Grows with each new answer: pages that show it are out of date then."""
@@ -45,16 +43,9 @@ class Fetches:
 
     async def _fetch(self, panel: str, fetch: Callable[[Any], Awaitable[object]], api: Any) -> None:
         """Keep the answer. An error is logged once, until the next answer, and the last answer stays."""
-        try:
+        with self._failures.logged("a panel cannot read what it shows", trace=False, panel=panel):
             async with asyncio.timeout(LIMIT_SECONDS):
                 answer = await fetch(api)
-        except Exception as error:  # noqa: BLE001  # an error of one panel must not stop the others
-            if panel not in self._failing:
-                why = " ".join(str(error).split()) or type(error).__name__
-                _log.warning("a panel cannot read what it shows", panel=panel, why=why)
-                self._failing.add(panel)
-            return
-        self._failing.discard(panel)
-        if panel not in self._answers or answer != self._answers[panel]:
-            self._answers[panel] = answer
-            self.number += 1
+            if panel not in self._answers or answer != self._answers[panel]:
+                self._answers[panel] = answer
+                self.number += 1

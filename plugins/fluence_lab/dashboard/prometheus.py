@@ -14,6 +14,7 @@ import aiohttp
 import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
+from fluence_lab.dashboard.failures import why
 from fluence_lab.dashboard.history import HistoryRecorder, Rates
 
 __all__ = ["backfill", "scrape"]
@@ -44,7 +45,7 @@ async def scrape(url: str, recorder: HistoryRecorder) -> None:
                 failed = False
             except (aiohttp.ClientError, TimeoutError, ValueError) as error:
                 if not failed:
-                    _log.warning("the scheduler's metrics cannot be read", url=url, why=_why(error))
+                    _log.warning("the scheduler's metrics cannot be read", url=url, why=why(error))
                 failed = True
             await asyncio.sleep(SCRAPE_SECONDS)
 
@@ -61,7 +62,7 @@ async def backfill(url: str, recorder: HistoryRecorder) -> None:
                 for when, value in range_values(json.loads(await _body(session, address, values))):
                     found[when][name] = value
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-        _log.warning("Prometheus cannot be read", url=url, why=_why(error))
+        _log.warning("Prometheus cannot be read", url=url, why=why(error))
     recorder.before(found.items())
 
 
@@ -106,7 +107,3 @@ async def _body(session: aiohttp.ClientSession, url: str, values: Mapping[str, A
             if len(body) > MOST_BYTES:
                 raise ValueError(f"the response is longer than {MOST_BYTES >> 20} MiB")
         return body
-
-
-def _why(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-import structlog
 from aiohttp import web
 
 from fluence_lab.dashboard import prometheus
@@ -29,7 +28,6 @@ from session_scheduler.sdk.sockets import bound
 
 __all__ = ["Options", "is_loopback", "opened", "serve", "serving", "simulation", "tls_context"]
 
-_log = structlog.get_logger(__name__)
 _SIMULATED: Final = "The pages show the cluster after the simulation."
 _NOT_SCHEDULED: Final = "Pending pods were not scheduled: use --simulate to schedule them in memory."
 STOP_SECONDS: Final = 1.0

@@ -23,6 +23,7 @@ from jinja2 import Environment, PackageLoader
 
 from fluence_lab import render
 from fluence_lab.dashboard.access import MOST_TOKEN, Access, DeniedError, LocalAccess, Reader, Session, Sessions
+from fluence_lab.dashboard.failures import Failures
 from fluence_lab.dashboard.feeds import Feeds, FullError, Subject
 from fluence_lab.dashboard.fetches import Fetches
 from fluence_lab.dashboard.history import HistoryRecorder
@@ -49,7 +50,6 @@ WRITE_SECONDS: Final = 20.0
 STREAMS_PER_SESSION: Final = 16
 PANELS_SECONDS: Final = 10.0
 """How often the server looks whether panels that had nothing to show have something now."""
-MOST_FAILURES: Final = 100
 MOST_SEEN: Final = 32
 """Of how many sets of namespaces the pods are kept."""
 MOST_QUERY: Final = 8
@@ -108,7 +108,7 @@ class Dashboard:
         clock = _Clock(now, wall)
         self._limit = RateLimit(clock, REQUESTS_PER_SECOND)
         self._sign_ins = RateLimit(clock, SIGN_INS_PER_SECOND)
-        self._failures: set[str] = set()
+        self._failures = Failures()
         self._seen: tuple[Observed | None, dict[frozenset[str], Observed]] = (None, {})
         self._streams: dict[str, int] = {}
         self._verdicts = Verdicts(observer.verdicts, now)
@@ -150,12 +150,10 @@ class Dashboard:
     async def update(self) -> None:
         """Record what is observed now, and compute what clients follow. Raises what ends the observer."""
         observed = self._observer.observe()
-        try:
+        with self._failures.logged("an update failed"):
             if self._live:
                 self.recorder.record(self._at_present(observed))
             await self._feeds.tick()
-        except Exception:  # noqa: BLE001  # the next update may succeed
-            _log.exception("an update failed")
 
     # ------------------------------------------------------------------ requests
 
@@ -440,9 +438,7 @@ class Dashboard:
     def _failed(self, panel: Panel, error: Exception, namespaces: frozenset[str] | None) -> View:
         """The view of an error. Its text may name pods, so only readers of all namespaces see it."""
         text = f"{type(error).__name__}: {error}"
-        if text not in self._failures and len(self._failures) < MOST_FAILURES:
-            _log.error("a panel failed", panel=panel.name, exc_info=error)
-            self._failures.add(text)
+        self._failures.report("a panel failed", error, panel=panel.name)
         shown = f": {text}" if namespaces is None else ""
         return View(panel.name, panel.title, f"This page failed{shown}: see the dashboard's log.")
 

@@ -6,13 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-import structlog
-
+from fluence_lab.dashboard.failures import Failures
 from session_scheduler.errors import FluenceError
 
 __all__ = ["Verdicts"]
 
-_log = structlog.get_logger(__name__)
 FRESH_SECONDS: Final = 10.0
 MOST: Final = 256
 Answer = Mapping[str, Any]
@@ -28,6 +26,7 @@ class Verdicts:
         self._known: dict[str, tuple[float, Answer | None]] = {}
         self._wanted: dict[str, None] = {}
         self._asked = asyncio.Event()
+        self._failures = Failures()
         self.number = 0
         """Grows with each new answer: pages that show them are out of date then."""
 
@@ -61,10 +60,8 @@ class Verdicts:
             before = dict(self._known)
             for key in list(self._wanted):
                 del self._wanted[key]
-                try:
+                with self._failures.logged("a pod cannot be explained", pod=key):
                     await self.fetch(key)
-                except Exception:  # noqa: BLE001  # an error about one pod must not end the others' answers
-                    _log.exception("a pod cannot be explained", pod=key)
                 await asyncio.sleep(0)
             if any(before.get(key, (0.0, None))[1] != answer for key, (_, answer) in self._known.items()):
                 self.number += 1
