@@ -114,7 +114,7 @@ async def measure(nodes: int, pods: int, changes: int, clients: int) -> dict[str
                 for _ in range(ROUNDS):
                     bind(turn := turn + 1)
                     started = time.process_time()
-                    await dashboard.update()
+                    await dashboard.pages.update()
                     times.append((time.process_time() - started) * 1000)
                     await asyncio.sleep(0.2)
             found[page]["update"] = median(times)
@@ -125,7 +125,7 @@ async def measure(nodes: int, pods: int, changes: int, clients: int) -> dict[str
             for _ in range(ROUNDS):
                 bind(turn := turn + 1)
                 started = time.process_time()
-                await dashboard.update()
+                await dashboard.pages.update()
                 times.append((time.process_time() - started) * 1000)
                 await asyncio.sleep(0.5)
         for page, figures in (await asyncio.to_thread(painted, address, tokens[-1], pages)).items():

@@ -12,6 +12,7 @@ import base64
 import binascii
 import hmac
 import json
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterable
@@ -21,8 +22,9 @@ import msgspec
 
 from session_scheduler.errors import FluenceError
 from session_scheduler.sdk.access_reviews import AccessReviews, User
+from session_scheduler.sdk.rate_limits import RateLimit
 
-__all__ = ["Access", "DeniedError", "LocalAccess", "Reader", "ReviewedAccess", "Sessions"]
+__all__ = ["Access", "DeniedError", "LocalAccess", "Reader", "ReviewedAccess", "Session", "Sessions", "admit"]
 
 SESSION_SECONDS: Final = 12 * 3600.0
 MOST_SESSIONS: Final = 1024
@@ -55,6 +57,12 @@ class DeniedError(Exception):
         super().__init__(text)
         self.status = status
         self.text = text
+
+
+def admit(limit: RateLimit, client: str, what: str) -> None:
+    """Count a request of a client. Raises DeniedError."""
+    if wait := limit.admit(client):
+        raise DeniedError(429, f"too many {what}: retry after {math.ceil(wait)} s")
 
 
 class Access(Protocol):

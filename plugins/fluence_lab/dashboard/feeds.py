@@ -39,6 +39,10 @@ class Subject(NamedTuple):
     namespaces: frozenset[str] | None
     query: tuple[tuple[str, str], ...]
 
+    def may_read(self, key: str) -> bool:
+        """Whether the user may read a pod (NAMESPACE/NAME)."""
+        return self.namespaces is None or key.partition("/")[0] in self.namespaces
+
 
 class Feed:
     """One subject's view and its parts."""

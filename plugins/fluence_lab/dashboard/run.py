@@ -79,14 +79,14 @@ async def serve(options: Options) -> int:
                 access.renew()
             else:
                 _say(f"serving {address}: sign in with a token of the cluster")
-            tasks: list[Coroutine[Any, Any, None]] = [dashboard.run()]
+            tasks: list[Coroutine[Any, Any, None]] = [dashboard.pages.run()]
             if not options.files:
                 api = await stack.enter_async_context(await dynamic_client.connect(options.kubeconfig, options.context))
-                tasks.append(dashboard.fetches.run(api))
+                tasks.append(dashboard.pages.fetches.run(api))
             if options.scheduler_metrics:
-                tasks.append(prometheus.scrape(options.scheduler_metrics, dashboard.recorder))
+                tasks.append(prometheus.scrape(options.scheduler_metrics, dashboard.pages.recorder))
             if options.prometheus:
-                tasks.append(prometheus.backfill(options.prometheus, dashboard.recorder))
+                tasks.append(prometheus.backfill(options.prometheus, dashboard.pages.recorder))
             async with background(*tasks) as beside:
                 await first_of(stop.wait(), beside=beside)
     return 0

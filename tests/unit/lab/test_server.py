@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestClient, TestServer
 from structlog.testing import capture_logs
 
 from fluence_lab import drawing
-from fluence_lab.dashboard import server as module
+from fluence_lab.dashboard import pages, server, streams
 from fluence_lab.dashboard.access import DeniedError, LocalAccess, Reader
 from fluence_lab.dashboard.feeds import Subject
 from fluence_lab.dashboard.server import Dashboard
@@ -137,7 +137,7 @@ async def test_files_have_their_note_on_each_page_and_no_history(world: World) -
 
     panels = [Panel("listing", "Listing", counting)]
     dashboard = Dashboard(world.observer, FakeAccess(), panels, live=False, note="Nothing was scheduled.")  # type: ignore[arg-type]
-    await dashboard.update()
+    await dashboard.pages.update()
     async with world.client("alice", dashboard) as client:
         _, text = await text_of(client, "/listing")
     assert '<p id="notes">a test. Nothing was scheduled.</p>' in text
@@ -160,7 +160,7 @@ async def test_a_figure_without_data_is_its_text(world: World) -> None:
     async with world.client("alice", dashboard) as client:
         _, full = await text_of(client, "/page")
         world.observer.set([])
-        await dashboard.update()
+        await dashboard.pages.update()
         _, empty = await text_of(client, "/page")
     assert 'id="figure-page-f"' in full
     assert 'id="figure-page-f"' not in empty
@@ -275,7 +275,7 @@ async def test_an_error_of_the_verdicts_is_shown_and_other_pages_are_updated(
     async def verdicts(key: str) -> dict[str, Any]:
         raise KeyError(key)
 
-    monkeypatch.setattr(world.dashboard._verdicts, "_explain", verdicts)
+    monkeypatch.setattr(world.dashboard.pages._verdicts, "_explain", verdicts)
     async with (
         world.client("alice") as client,
         client.get("/events/listing?pod=finance/secret&since=0") as failed,
@@ -283,7 +283,7 @@ async def test_an_error_of_the_verdicts_is_shown_and_other_pages_are_updated(
     ):
         assert "This page failed: KeyError" in (await next_event(failed.content))[1]["summary"]
         world.observer.set([pod("science/x")])
-        await world.dashboard.update()
+        await world.dashboard.pages.update()
         assert (await next_event(other.content))[1]["summary"] == "1 pods. "
 
 
@@ -310,18 +310,18 @@ async def test_readers_of_the_same_namespaces_share_what_they_see(
 
 
 async def test_the_sets_of_namespaces_are_bounded(world: World) -> None:
-    for number in range(3 * module.MOST_SEEN):
-        world.dashboard._observed(frozenset({f"n{number}"}))
-    assert len(world.dashboard._seen[1]) == module.MOST_SEEN
+    for number in range(3 * pages.MOST_SEEN):
+        world.dashboard.pages._observed(frozenset({f"n{number}"}))
+    assert len(world.dashboard.pages._seen[1]) == pages.MOST_SEEN
 
 
 async def test_ages_and_series_go_on_while_nothing_changes(world: World) -> None:
     begin = world.clock.wall()
     for _ in range(3):
         world.clock.advance(10)
-        await world.dashboard.update()
-    assert world.dashboard.recorder.history(None).times.tolist() == [begin, begin + 10, begin + 20, begin + 30]
-    assert world.dashboard._context(Subject("listing", None, ())).observed.time == begin + 30
+        await world.dashboard.pages.update()
+    assert world.dashboard.pages.recorder.history(None).times.tolist() == [begin, begin + 10, begin + 20, begin + 30]
+    assert world.dashboard.pages._context(Subject("listing", None, ())).observed.time == begin + 30
 
 
 async def test_a_panel_without_a_view_is_not_listed(world: World) -> None:
@@ -343,7 +343,7 @@ async def test_a_panel_is_listed_once_it_has_something_to_show(world: World) -> 
     async with world.client("alice", dashboard) as client:
         assert ">Late<" not in (await text_of(client, "/listing"))[1]
         world.observer.set([pod("science/x")])
-        world.clock.advance(module.PANELS_SECONDS)
+        world.clock.advance(pages.PANELS_SECONDS)
         assert ">Late<" in (await text_of(client, "/listing"))[1]
 
 
@@ -365,7 +365,7 @@ async def test_a_panel_shows_what_it_fetched(world: World) -> None:
     )
     async with world.client("alice", dashboard) as client:
         assert (await text_of(client, "/fetched"))[0] == 404
-        async with background(dashboard.fetches.run("the client")):
+        async with background(dashboard.pages.fetches.run("the client")):
             await asyncio.sleep(0.01)
         assert "what the client reads" in (await text_of(client, "/fetched"))[1]
 
@@ -416,7 +416,7 @@ async def test_sign_ins_are_limited(world: World) -> None:
 
 async def test_requests_are_limited_but_not_probes(world: World) -> None:
     async with world.client("alice") as client:
-        statuses = [(await text_of(client, "/api/listing"))[0] for _ in range(int(4 * module.REQUESTS_PER_SECOND) + 5)]
+        statuses = [(await text_of(client, "/api/listing"))[0] for _ in range(int(4 * server.REQUESTS_PER_SECOND) + 5)]
         assert (await text_of(client, "/healthz")) == (200, "ok")
     assert statuses.count(429) == 5
 
@@ -462,7 +462,7 @@ async def test_events_carry_what_changed(world: World) -> None:
         assert response.content_type == "text/event-stream"
         world.observer.set([pod("science/x"), pod("science/y")])
         await asyncio.sleep(0.05)
-        await world.dashboard.update()
+        await world.dashboard.pages.update()
         number, change = await next_event(response.content)
         assert number == "2"
         assert change["summary"] == "2 pods. "
@@ -487,7 +487,7 @@ async def test_events_name_the_parts_when_one_comes_or_goes(world: World) -> Non
     async with world.client("alice", dashboard) as client, client.get("/events/parts?since=0") as response:
         assert (await next_event(response.content))[1]["parts"] == ["table always"]
         world.observer.set([])
-        await dashboard.update()
+        await dashboard.pages.update()
         assert (await next_event(response.content))[1]["parts"] == ["table always", "table sometimes"]
 
 
@@ -501,10 +501,10 @@ async def test_a_wrong_host_or_number_is_no_error_of_the_server(world: World) ->
 async def test_a_page_has_the_number_of_what_it_shows(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def listed() -> list[Panel]:
         world.observer.set([pod("science/x")])
-        await world.dashboard._feeds.current(Subject("listing", None, ()))
+        await world.dashboard.pages.feeds.current(Subject("listing", None, ()))
         return PANELS
 
-    monkeypatch.setattr(world.dashboard, "_listed_panels", listed)
+    monkeypatch.setattr(world.dashboard.pages, "listed", listed)
     async with world.client("alice") as client:
         text = (await text_of(client, "/listing"))[1]
     assert "3 pods." in text
@@ -522,13 +522,13 @@ async def test_a_stream_ends_when_the_permissions_change(world: World) -> None:
     async with world.client("bob") as client, client.get("/events/listing?since=0") as response:
         world.access.reads["bob"] = frozenset()
         world.observer.set([pod("science/x"), pod("science/y")])
-        await world.dashboard.update()
+        await world.dashboard.pages.update()
         text = (await asyncio.wait_for(response.content.read(), 10)).decode()
     assert text.endswith("event: end\ndata: {}\n\n")
 
 
 async def test_open_pages_are_limited_by_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "STREAMS_PER_SESSION", 2)
+    monkeypatch.setattr(streams, "STREAMS_PER_SESSION", 2)
     async with world.client("alice") as client:
         async with client.get("/events/listing"), client.get("/events/listing"):
             status, text = await text_of(client, "/events/listing")
@@ -539,4 +539,4 @@ async def test_open_pages_are_limited_by_session(world: World, monkeypatch: pyte
 async def test_an_observer_that_cannot_follow_ends_the_updates(world: World) -> None:
     world.observer.error = RuntimeError("the API server refuses to list pods")
     with pytest.raises(RuntimeError):
-        await world.dashboard.update()
+        await world.dashboard.pages.update()
