@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -153,5 +153,27 @@ def hover(made: figure, glyphs: Sequence[Any], *tips: tuple[str, str]) -> None:
     made.add_tools(HoverTool(renderers=list(glyphs), tooltips=list(tips), formatters=times))
 
 
-SPAN: Final = ("", "@name"), ("from", "@from{%F %T}"), ("to", "@to{%F %T}")
-"""The text at the pointer for bars on a time axis."""
+def timeline(labels: ColumnDataSource, *, base: int) -> figure:
+    """A plot of rows over time, as high as its labelled rows need. `base`: see `fit_height`."""
+    from bokeh.models import DataRange1d
+
+    made = plot(x_axis_type="datetime", y_range=DataRange1d(end=0.9))
+    fit_height(made, labels, row=36, base=base)
+    made.yaxis.visible = False
+    made.ygrid.visible = False
+    times(made)
+    return made
+
+
+def spans(made: figure, sources: Mapping[str, ColumnDataSource], looks: Mapping[str, Mapping[str, Any]]) -> None:
+    """Draw the rows of a timeline: a bar for each row of the sources in `looks`, which has their colour and hatching.
+
+    These sources have `y`, `from`, `to` and `name`; `labels` has the rows, and `now` a line.
+    """
+    made.line("x", "y", color=GREY, line_dash="dotted", legend_label="now", source=sources["now"])
+    bars = [
+        made.hbar(y="y", left="from", right="to", height=0.35, legend_label=kind, source=sources[kind], **look)
+        for kind, look in looks.items()
+    ]
+    hover(made, bars, ("", "@name"), ("from", "@from{%F %T}"), ("to", "@to{%F %T}"))
+    labels(made, sources["labels"], 0.35)

@@ -205,25 +205,18 @@ def _chart(observed: Observed, rows: Sequence[_Row], windows: Sequence[Window]) 
 
 
 def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:
-    from bokeh.models import DataRange1d
-
-    made = drawing.plot(x_axis_type="datetime", y_range=DataRange1d(end=0.9))
-    drawing.fit_height(made, sources["labels"], row=36, base=226)
+    made = drawing.timeline(sources["labels"], base=226)
     made.quad(
         left="from", right="to", top="top", bottom="bottom", fill_color=drawing.GREY, fill_alpha=0.25, line_color=None,
         hatch_pattern="cross", hatch_color=drawing.GREY, hatch_alpha=0.5, legend_label="maintenance window",
         source=sources["windows"],
     )  # fmt: skip
-    made.line("x", "y", color=drawing.GREY, line_dash="dotted", legend_label="now", source=sources["now"])
     looks: dict[str, dict[str, Any]] = {
         "waits": {"color": drawing.ORANGE, "hatch_pattern": "right_diagonal_line", "hatch_color": "black"},
         "starts": {"color": drawing.YELLOW, "hatch_pattern": "dot", "hatch_color": "black"},
         "runs": {"color": drawing.BLUE},
     }
-    bars = [
-        made.hbar(y="y", left="from", right="to", height=0.35, legend_label=kind, source=sources[kind], **look)
-        for kind, look in looks.items()
-    ]
+    drawing.spans(made, sources, looks)
     made.scatter(
         "x", "y", marker="circle", size=9, fill_color=drawing.GREEN, line_color="white", legend_label="ended",
         source=sources["ended"],
@@ -232,11 +225,6 @@ def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:
         "x", "y", marker="x", size=12, line_width=3, color=drawing.VERMILION, legend_label="evicted",
         source=sources["evicted"],
     )  # fmt: skip
-    drawing.hover(made, bars, *drawing.SPAN)
-    drawing.labels(made, sources["labels"], 0.35)
-    made.yaxis.visible = False
-    made.ygrid.visible = False
-    drawing.times(made)
     drawing.legend(made)
     return made
 

@@ -21,6 +21,7 @@ from session_scheduler.observation.values import Gpu, Nodes, Observed
 
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, Model
+    from bokeh.plotting import figure
 
 MOST_NODES: Final = 500
 """With more nodes the map shows blocks."""
@@ -203,19 +204,21 @@ def _draw_map(sources: Mapping[str, ColumnDataSource]) -> Model:
 
     made = drawing.plot(y_range=DataRange1d(range_padding=0.6, range_padding_units="absolute"))
     drawing.fit_height(made, sources["cells"], row=34, base=76, least=100, most=900)
+    return _with_cells(
+        made, sources, 0.86, drawing.BLUE, ("", "@name"), ("allocated", "@fill, @amount"), ("nodes", "@nodes")
+    )
+
+
+def _with_cells(
+    made: figure, sources: Mapping[str, ColumnDataSource], height: float, colour: str, *tips: tuple[str, str]
+) -> figure:
+    """The plot with a cell for each node or GPU, and the labels of its rows."""
     cells = made.rect(
-        "x",
-        "y",
-        0.94,
-        0.86,
-        fill_color=drawing.BLUE,
-        fill_alpha="alpha",
-        line_color=drawing.GREY,
-        source=sources["cells"],
+        "x", "y", 0.94, height, fill_color=colour, fill_alpha="alpha", line_color=drawing.GREY, source=sources["cells"]
     )
     drawing.marks(made, sources["cells"])
-    drawing.labels(made, sources["labels"], 0.86)
-    drawing.hover(made, [cells], ("", "@name"), ("allocated", "@fill, @amount"), ("nodes", "@nodes"))
+    drawing.labels(made, sources["labels"], height)
+    drawing.hover(made, [cells], *tips)
     made.axis.visible = False
     made.grid.visible = False
     return made
@@ -295,22 +298,7 @@ def _draw_gpus(sources: Mapping[str, ColumnDataSource]) -> Model:
 
     made = drawing.plot(y_range=DataRange1d(end=0.9, range_padding=0.1))
     drawing.fit_height(made, sources["labels"], row=36, base=96)
-    cells = made.rect(
-        "x",
-        "y",
-        0.94,
-        0.5,
-        fill_color=drawing.GREEN,
-        fill_alpha="alpha",
-        line_color=drawing.GREY,
-        source=sources["cells"],
-    )
-    drawing.marks(made, sources["cells"])
-    drawing.labels(made, sources["labels"], 0.5)
-    drawing.hover(made, [cells], ("GPU", "@gpu"), ("held by", "@holders"))
-    made.axis.visible = False
-    made.grid.visible = False
-    return made
+    return _with_cells(made, sources, 0.5, drawing.GREEN, ("GPU", "@gpu"), ("held by", "@holders"))
 
 
 def _gpu_table(known: Nodes, gpus: Sequence[Gpu]) -> Table:

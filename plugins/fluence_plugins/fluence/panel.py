@@ -213,26 +213,14 @@ def _label(device: _Device) -> str:
 
 
 def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:
-    from bokeh.models import DataRange1d
-
-    made = drawing.plot(x_axis_type="datetime", y_range=DataRange1d(end=0.9))
-    drawing.fit_height(made, sources["labels"], row=36, base=206)
-    made.line("x", "y", color=drawing.GREY, line_dash="dotted", legend_label="now", source=sources["now"])
+    made = drawing.timeline(sources["labels"], base=206)
     looks: dict[str, dict[str, Any]] = {
         "held": {"color": drawing.BLUE},
         "windows": {"color": drawing.GREY, "hatch_pattern": "cross", "hatch_color": "black"},
         "drained": {"color": drawing.VERMILION, "hatch_pattern": "right_diagonal_line", "hatch_color": "black"},
         "reserved": {"color": drawing.YELLOW, "hatch_pattern": "dot", "hatch_color": "black"},
     }
-    bars = [
-        made.hbar(y="y", left="from", right="to", height=0.35, legend_label=kind, source=sources[kind], **look)
-        for kind, look in looks.items()
-    ]
-    drawing.hover(made, bars, *drawing.SPAN)
-    drawing.labels(made, sources["labels"], 0.35)
-    made.yaxis.visible = False
-    made.ygrid.visible = False
-    drawing.times(made)
+    drawing.spans(made, sources, looks)
     drawing.legend(made)
     return made
 
