@@ -9,7 +9,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -21,11 +21,11 @@ from fluence_lab.dashboard.history import HistoryRecorder
 from fluence_lab.dashboard.verdicts import Verdicts
 from fluence_lab.panels import Panel, PanelContext
 from fluence_lab.view import View
-from session_scheduler.observation.observer import Observer
+from session_scheduler.model.objects import Pod
 from session_scheduler.observation.values import Observed
 from session_scheduler.sdk.signals import background
 
-__all__ = ["Pages"]
+__all__ = ["Observes", "Pages"]
 
 TICK_SECONDS: Final = 1.0
 PANELS_SECONDS: Final = 10.0
@@ -34,12 +34,28 @@ MOST_SEEN: Final = 32
 """Of how many sets of namespaces the pods are kept."""
 
 
+class Observes(Protocol):
+    """An `Observer`, or what stands in for one."""
+
+    def observe(self) -> Observed:
+        """What is observed now. Raises what ends the observer."""
+
+    def pods(self) -> Mapping[str, Pod]:
+        """The objects of all pods, by NAMESPACE/NAME."""
+
+    async def verdicts(self, key: str, /) -> Mapping[str, Any]:
+        """One pod's entry in the JSON of `fluence explain`. Raises InputError."""
+
+    def plugin(self, name: str, /) -> object | None:
+        """The loaded plugin of a name, or None."""
+
+
 class Pages:
     """All pages, and what they show."""
 
     def __init__(
         self,
-        observer: Observer,
+        observer: Observes,
         panels: list[Panel],
         *,
         live: bool,

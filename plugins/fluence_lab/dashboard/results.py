@@ -10,6 +10,7 @@ import numpy as np
 
 from fluence_lab.panels import Panel
 from fluence_lab.views.simulated import simulated
+from session_scheduler.model.objects import Pod
 from session_scheduler.observation.values import Nodes, Observed, Pods
 
 __all__ = ["ResultObserver", "result_panel"]
@@ -30,6 +31,10 @@ class ResultObserver:
     def observe(self) -> Observed:
         """The empty cluster."""
         return self._observed
+
+    def pods(self) -> Mapping[str, Pod]:
+        """Nothing."""
+        return {}
 
     async def verdicts(self, _key: str) -> dict[str, Any]:
         """Nothing."""

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from fluence_lab.dashboard import prometheus
 from fluence_lab.dashboard.access import REVIEW_SECONDS, Access, LocalAccess, ReviewedAccess
+from fluence_lab.dashboard.pages import Observes
 from fluence_lab.dashboard.server import Dashboard
 from fluence_lab.panels import Panel, installed
 from session_scheduler.config.settings import LeaderElection, SchedulerConfig
@@ -116,7 +117,7 @@ async def serving(
         listening.close()
 
 
-async def opened(options: Options, stack: AsyncExitStack) -> tuple[Any, list[Panel], str]:
+async def opened(options: Options, stack: AsyncExitStack) -> tuple[Observes, list[Panel], str]:
     """What the pages show, the pages, and a sentence for all of them. Raises InputError, ClusterError."""
     if options.files:
         return await _opened_files(options)
@@ -127,7 +128,7 @@ async def opened(options: Options, stack: AsyncExitStack) -> tuple[Any, list[Pan
     return observer, installed(), ""
 
 
-async def _opened_files(options: Options) -> tuple[Any, list[Panel], str]:
+async def _opened_files(options: Options) -> tuple[Observes, list[Panel], str]:
     from fluence_lab.dashboard.results import ResultObserver, result_panel
     from session_scheduler.observation.files import open_files, simulated
 

@@ -17,13 +17,12 @@ from aiohttp import web
 from fluence_lab import render
 from fluence_lab.dashboard.access import MOST_TOKEN, Access, DeniedError, Reader, Sessions, admit
 from fluence_lab.dashboard.feeds import Subject
-from fluence_lab.dashboard.pages import Pages
+from fluence_lab.dashboard.pages import Observes, Pages
 from fluence_lab.dashboard.responses import HEADERS, Responses, json_response, see_other
 from fluence_lab.dashboard.signing_in import SigningIn
 from fluence_lab.dashboard.streams import Streams
 from fluence_lab.panels import Panel
 from fluence_lab.view import View
-from session_scheduler.observation.observer import Observer
 from session_scheduler.observation.values import Observed
 from session_scheduler.sdk.rate_limits import RateLimit
 
@@ -48,7 +47,7 @@ class Dashboard:
 
     def __init__(
         self,
-        observer: Observer,
+        observer: Observes,
         access: Access,
         panels: list[Panel],
         *,

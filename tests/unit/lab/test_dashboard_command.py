@@ -17,6 +17,7 @@ import pytest
 
 from fluence_lab.dashboard import run
 from fluence_lab.dashboard.commands import _address, _url
+from fluence_lab.dashboard.pages import Observes
 from fluence_lab.dashboard.port_forward import _service, open_in_cluster
 from fluence_lab.dashboard.results import ResultObserver
 from fluence_lab.dashboard.run import Options, is_loopback, opened, simulation
@@ -193,7 +194,7 @@ async def test_the_command_fetches_for_panels_of_a_live_cluster(monkeypatch: pyt
         stop.set()
         return None
 
-    async def with_pools(_options: Options, _stack: AsyncExitStack) -> tuple[Any, list[Panel], str]:
+    async def with_pools(_options: Options, _stack: AsyncExitStack) -> tuple[Observes, list[Panel], str]:
         return ResultObserver("a test"), [Panel("page", "Page", lambda _: None, fetch=fetch)], ""
 
     @asynccontextmanager

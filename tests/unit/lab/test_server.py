@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ from fluence_lab.dashboard.server import Dashboard
 from fluence_lab.panels import Panel, PanelContext
 from fluence_lab.view import Column, Figure, Table, View
 from session_scheduler.base.clock import StoppedClock
+from session_scheduler.model.objects import Pod
 from session_scheduler.observation.values import Observed
 from session_scheduler.sdk.access_reviews import User
 from session_scheduler.sdk.signals import background
@@ -70,6 +71,9 @@ class FakeObserver:
     def plugin(self, _name: str) -> object | None:
         return None
 
+    def pods(self) -> Mapping[str, Pod]:
+        return {}
+
 
 def listing(context: PanelContext) -> View:
     keys = context.observed.pods.keys
@@ -96,7 +100,7 @@ class World:
         self.dashboard = self.made(self.access)
 
     def made(self, access: Any) -> Dashboard:
-        return Dashboard(self.observer, access, PANELS, live=True, now=self.clock.now, wall=self.clock.wall)  # type: ignore[arg-type]
+        return Dashboard(self.observer, access, PANELS, live=True, now=self.clock.now, wall=self.clock.wall)
 
     @asynccontextmanager
     async def client(self, user: str = "", dashboard: Dashboard | None = None) -> AsyncIterator[TestClient[Any, Any]]:
@@ -136,7 +140,7 @@ async def test_files_have_their_note_on_each_page_and_no_history(world: World) -
         return listing(context)
 
     panels = [Panel("listing", "Listing", counting)]
-    dashboard = Dashboard(world.observer, FakeAccess(), panels, live=False, note="Nothing was scheduled.")  # type: ignore[arg-type]
+    dashboard = Dashboard(world.observer, FakeAccess(), panels, live=False, note="Nothing was scheduled.")
     await dashboard.pages.update()
     async with world.client("alice", dashboard) as client:
         _, text = await text_of(client, "/listing")
@@ -156,7 +160,7 @@ async def test_a_figure_without_data_is_its_text(world: World) -> None:
         )
         return View("page", "Page", "", (figure,), (Table("t", "T", (Column("x"),), (), optional=True),))
 
-    dashboard = Dashboard(world.observer, world.access, [Panel("page", "Page", page)], live=True)  # type: ignore[arg-type]
+    dashboard = Dashboard(world.observer, world.access, [Panel("page", "Page", page)], live=True)
     async with world.client("alice", dashboard) as client:
         _, full = await text_of(client, "/page")
         world.observer.set([])
@@ -333,7 +337,7 @@ async def test_a_panel_without_a_view_is_not_listed(world: World) -> None:
 
 async def test_a_panel_is_listed_once_it_has_something_to_show(world: World) -> None:
     dashboard = Dashboard(
-        world.observer,  # type: ignore[arg-type]
+        world.observer,
         world.access,
         [PANELS[0], Panel("late", "Late", lambda context: listing(context) if world.observer.version > 1 else None)],
         live=True,
@@ -356,7 +360,7 @@ async def test_a_panel_shows_what_it_fetched(world: World) -> None:
 
     panels = [PANELS[0], Panel("fetched", "Fetched", view, fetch=fetch)]
     dashboard = Dashboard(
-        world.observer,  # type: ignore[arg-type]
+        world.observer,
         world.access,
         panels,
         live=True,
@@ -477,7 +481,7 @@ async def test_events_name_the_parts_when_one_comes_or_goes(world: World) -> Non
 
     panel = Panel("parts", "Parts", view)
     dashboard = Dashboard(
-        world.observer,  # type: ignore[arg-type]
+        world.observer,
         world.access,
         [panel],
         live=True,
