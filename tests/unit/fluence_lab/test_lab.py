@@ -129,7 +129,12 @@ def test_a_class_in_a_cell_is_a_plugin(small: Lab) -> None:
         def on_session_open(self, session: Session) -> None:
             session.add_predicate(lambda task, group, node: "empty")
 
+    class Constructed(Empty):
+        def __init__(self) -> None:
+            self.constructed = True
+
     assert "2 empty" in reason_of(small.with_plugin(Empty).run(), "a")
+    assert "2 empty" in reason_of(small.with_plugin(Constructed).run(), "a")
     run = small.with_plugin(Never, reason="because").run()
     assert "2 because" in reason_of(run, "a")
 
