@@ -48,7 +48,7 @@ def plot(**options: Any) -> figure:
     )
     if "x_axis_type" not in options:
         made.scatter([0], [0], size=0, alpha=0)  # so that the ranges exist without data
-    made.grid.grid_line_color = "#8c8c8c"
+    made.grid.grid_line_color = GREY
     made.grid.grid_line_alpha = 0.4
     return made
 

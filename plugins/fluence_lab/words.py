@@ -77,6 +77,11 @@ def listed(texts: Sequence[str], most: int = 3) -> str:
     return " and ".join(filter(None, [", ".join(texts[:-1]), *texts[-1:]]))
 
 
+def short(text: str, most: int = 90) -> str:
+    """A text of at most so many letters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def sentence(text: str) -> str:
     """A text with a capital first letter and a full stop."""
     text = text.strip()

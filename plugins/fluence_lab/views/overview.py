@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fluence_lab import drawing
 from fluence_lab.history import NO_HISTORY, History
-from fluence_lab.panels import Panel, PanelContext
+from fluence_lab.panels import Panel
 from fluence_lab.view import Column, Figure, Table, View
 from fluence_lab.words import amount, count, listed, percent, plain, share, table, verb
 from session_scheduler.observation.values import Observed, Pods
@@ -29,7 +29,7 @@ _LEAST_SAMPLES: Final = 10
 
 def overview(observed: Observed, history: History = NO_HISTORY) -> View:
     """The view of a cluster and its history."""
-    phases = phase_counts(observed.pods)
+    phases = _phase_counts(observed.pods)
     utilised = _utilisation(observed)
     return View(
         "overview",
@@ -47,7 +47,7 @@ def overview(observed: Observed, history: History = NO_HISTORY) -> View:
     )
 
 
-def phase_counts(pods: Pods) -> dict[str, int]:
+def _phase_counts(pods: Pods) -> dict[str, int]:
     """How many pods are in each phase; the phases are in the order of a pod's life."""
     found, numbers = np.unique(np.array(pods.phases, dtype=np.str_), return_counts=True)
     counted = dict(zip(found.tolist(), numbers.tolist(), strict=True))
@@ -60,9 +60,9 @@ def problem_table(problems: Mapping[str, str]) -> Table:
     return table("problems", "Invalid objects", columns, sorted(problems.items()), optional=True)
 
 
-def waiting_count(observed: Observed) -> int:
+def _waiting_count(observed: Observed) -> int:
     """How many pods wait, in all namespaces."""
-    phases = phase_counts(observed.pods)
+    phases = _phase_counts(observed.pods)
     return sum(phases[phase] for phase in _WAITING) + observed.hidden.get("pending", 0)
 
 
@@ -77,7 +77,7 @@ def _phase_rows(observed: Observed, phases: Mapping[str, int]) -> list[tuple[str
 
 
 def _summary(observed: Observed, phases: Mapping[str, int], utilised: list[tuple[str, float, float]]) -> str:
-    pending = waiting_count(observed)
+    pending = _waiting_count(observed)
     running = phases["Running"] + observed.hidden.get("running", 0)
     nodes = len(observed.nodes.names)
     bound = phases["Bound"]
@@ -203,6 +203,3 @@ def _draw_lines(source: ColumnDataSource, names: tuple[str, str], label: str) ->
 
 
 PANEL: Final = Panel("overview", "Overview", lambda context: overview(context.observed, context.history), order=10)
-
-
-__all__ = ["PANEL", "PanelContext", "overview", "phase_counts", "problem_table", "waiting_count"]

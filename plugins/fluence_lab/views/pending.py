@@ -12,7 +12,7 @@ from fluence_lab import drawing
 from fluence_lab.panels import Panel, PanelContext
 from fluence_lab.view import Column, Figure, Table, View
 from fluence_lab.views.explained import changes_of, pod_figure, pod_tables
-from fluence_lab.words import count, listed, sentence, span, table, verb
+from fluence_lab.words import MOST_ROWS, count, listed, sentence, short, span, table, verb
 from session_scheduler.observation.values import Observed
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _pod_table(observed: Observed, found: Sequence[int]) -> Table:
             span(observed.time - float(pods.created[row])),
             pods.reasons[row],
         )
-        for row in first[:200]
+        for row in first[:MOST_ROWS]
     ]
     columns = (
         Column("Pod", link="pending?pod={}"),
@@ -137,7 +137,7 @@ def _pod_table(observed: Observed, found: Sequence[int]) -> Table:
 def _figure(reasons: Sequence[Reason]) -> Figure:
     shown = reasons[:_MOST_BARS]
     rest = sum(len(reason.rows) for reason in reasons[_MOST_BARS:])
-    bars = [(len(reason.rows), _short(reason.text.rstrip("."))) for reason in shown]
+    bars = [(len(reason.rows), short(reason.text.rstrip("."))) for reason in shown]
     if rest:
         bars.append((rest, f"{len(reasons) - len(shown):,} other reasons"))
     text = listed([f"{count(number, 'pod')}: {label}" for number, label in bars], 4)
@@ -147,10 +147,6 @@ def _figure(reasons: Sequence[Reason]) -> Figure:
         "label": [f"{number:,}: {label}" for number, label in bars],
     }
     return Figure("reasons", "Pods by reason", sentence(text) or "No pod waits.", {"bars": source}, _draw)
-
-
-def _short(text: str, most: int = 90) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _draw(sources: Mapping[str, ColumnDataSource]) -> Model:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fluence_lab import drawing
 from fluence_lab.view import Column, Figure, Table, View
 from fluence_lab.views.overview import problem_table
-from fluence_lab.words import MOST_REPORT_ROWS, count, listed, sentence, table, verb
+from fluence_lab.words import MOST_REPORT_ROWS, count, listed, sentence, short, table, verb
 from session_scheduler.model.columns import natural
 
 if TYPE_CHECKING:
@@ -60,8 +60,7 @@ def reason_figure(reasons: Counter[str]) -> Figure:
     """Pods by reason, the most frequent ones as bars."""
     shorter = Counter[str]()
     for reason, number in reasons.items():
-        text = str(reason).rstrip(".")
-        shorter[text if len(text) <= 90 else text[:89] + "…"] += number
+        shorter[short(str(reason).rstrip("."))] += number
     return _bars("pods-by-reason", "Pending pods by reason", shorter, drawing.VERMILION, "No pod waits.")
 
 
