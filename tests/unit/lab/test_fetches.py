@@ -14,6 +14,8 @@ from fluence_lab.dashboard.fetches import Fetches
 from fluence_lab.panels import Panel
 from session_scheduler.sdk.signals import background
 
+from .waiting import until
+
 
 def panel(name: str, fetch: Callable[[Any], Awaitable[object]] | None, plugin: str = "") -> Panel:
     return Panel(name, name, lambda _: None, fetch=fetch, plugin=plugin)
@@ -23,9 +25,9 @@ def no_plugin(_: str) -> object | None:
     return None
 
 
-async def some_runs(fetches: Fetches, api: object = None) -> None:
+async def run_until(done: Callable[[], object], fetches: Fetches, api: object = None) -> None:
     async with background(fetches.run(api)):
-        await asyncio.sleep(0.05)
+        await until(done)
 
 
 async def test_the_answer_is_for_its_panel_and_counts_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,10 +40,9 @@ async def test_the_answer_is_for_its_panel_and_counts_when_it_changes(monkeypatc
 
     fetches, api = Fetches([panel("a", fetch), panel("b", None)], no_plugin), object()
     assert (fetches.get("a"), fetches.number) == (None, 0)
-    await some_runs(fetches, api)
+    await run_until(lambda: len(asked) > 3, fetches, api)
     assert (fetches.get("a"), fetches.get("b"), fetches.number) == (3, None, 3)
     assert set(asked) == {api}
-    assert len(asked) > 3
 
 
 async def test_an_error_is_logged_once_and_the_last_answer_stays(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,8 +60,7 @@ async def test_an_error_is_logged_once_and_the_last_answer_stays(monkeypatch: py
 
     fetches = Fetches([panel("a", fetch), panel("b", good)], no_plugin)
     with capture_logs() as logs:
-        await some_runs(fetches)
-    assert len(asked) > 2
+        await run_until(lambda: len(asked) > 3, fetches)
     assert (fetches.get("a"), fetches.get("b")) == ("first", "good")
     assert [(log["event"], log["panel"], log["why"]) for log in logs] == [
         ("a panel cannot read what it shows", "a", "not allowed")
@@ -75,7 +75,7 @@ async def test_a_fetch_has_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None
         return None
 
     with capture_logs() as logs:
-        await some_runs(Fetches([panel("a", never)], no_plugin))
+        await run_until(lambda: logs, Fetches([panel("a", never)], no_plugin))
     assert [log["why"] for log in logs] == ["TimeoutError"]
 
 
@@ -85,5 +85,5 @@ async def test_without_its_plugin_a_panel_fetches_nothing() -> None:
 
     panels = [panel("a", fetch, "loaded"), panel("b", fetch, "absent")]
     fetches = Fetches(panels, lambda name: object() if name == "loaded" else None)
-    await some_runs(fetches)
+    await run_until(lambda: fetches.get("a"), fetches)
     assert (fetches.get("a"), fetches.get("b")) == ("answer", None)

@@ -28,6 +28,7 @@ from session_scheduler.sdk.access_reviews import User
 from session_scheduler.sdk.signals import background
 
 from .observations import observed, pod, pods
+from .waiting import until
 
 READS = {"alice": None, "bob": frozenset({"science"}), "carol": frozenset()}
 
@@ -370,7 +371,7 @@ async def test_a_panel_shows_what_it_fetched(world: World) -> None:
     async with world.client("alice", dashboard) as client:
         assert (await text_of(client, "/fetched"))[0] == 404
         async with background(dashboard.pages.fetches.run("the client")):
-            await asyncio.sleep(0.01)
+            await until(lambda: dashboard.pages.fetches.get("fetched"))
         assert "what the client reads" in (await text_of(client, "/fetched"))[1]
 
 
@@ -465,7 +466,6 @@ async def test_events_carry_what_changed(world: World) -> None:
     async with world.client("alice") as client, client.get("/events/listing?since=1") as response:
         assert response.content_type == "text/event-stream"
         world.observer.set([pod("science/x"), pod("science/y")])
-        await asyncio.sleep(0.05)
         await world.dashboard.pages.update()
         number, change = await next_event(response.content)
         assert number == "2"
@@ -537,7 +537,7 @@ async def test_open_pages_are_limited_by_session(world: World, monkeypatch: pyte
         async with client.get("/events/listing"), client.get("/events/listing"):
             status, text = await text_of(client, "/events/listing")
             assert (status, json.loads(text)) == (429, {"error": "more than 2 pages are open: close some"})
-        await asyncio.sleep(0.05)
+        await until(lambda: not world.dashboard._streams._open)
 
 
 async def test_an_observer_that_cannot_follow_ends_the_updates(world: World) -> None:
