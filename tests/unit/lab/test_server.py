@@ -397,6 +397,14 @@ async def test_a_user_signs_in_and_out(world: World) -> None:
         assert (await text_of(client, "/listing"))[0] == 401
 
 
+@pytest.mark.parametrize(("protocol", "secure"), [("https", True), ("http", False), ("", False)])
+async def test_behind_a_proxy_with_tls_the_cookie_is_secure(world: World, protocol: str, secure: bool) -> None:
+    async with world.client() as client:
+        assert (await sign_in(client, "bob", **{"X-Forwarded-Proto": protocol}))[0] == 303
+        (cookie,) = client.session.cookie_jar
+    assert bool(cookie["secure"]) == secure
+
+
 async def test_a_wrong_token_shows_the_form_again(world: World) -> None:
     async with world.client() as client:
         status, _, text = await sign_in(client, "mallory")
