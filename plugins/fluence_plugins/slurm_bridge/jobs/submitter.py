@@ -128,6 +128,8 @@ class Submitter:
         """The last request that got its job, when, and the generation of the node list at that time."""
         self._groups: dict[str, str] = {}
         """By pod uid: the key of the pod's group, as the last session saw it."""
+        self._tracked: dict[str, float] = {}
+        """By pod uid: when a session last saw the pod; the informer may not have seen it yet."""
 
     # ------------------------------------------------------------------ sessions
 
@@ -147,11 +149,14 @@ class Submitter:
 
     def track(self, group: str, uids: Iterable[str]) -> None:
         """Requeue the group when the job of one of these pods changes."""
-        self._groups.update(dict.fromkeys(uids, group))
+        found = dict.fromkeys(uids, group)
+        self._groups |= found
+        self._tracked |= dict.fromkeys(found, self.now())
 
     def untrack(self, uid: str) -> None:
         """Forget a pod that no longer exists."""
         self._groups.pop(uid, None)
+        self._tracked.pop(uid, None)
 
     def request(self, request: JobRequest) -> None:
         """Replace the group's request."""
@@ -172,7 +177,10 @@ class Submitter:
 
     def prune_groups(self) -> None:
         """Forget pods that no longer exist, and groups without pods."""
-        self._groups = {uid: group for uid, group in self._groups.items() if uid in self.table.pods}
+        expired = self.now() - _OBSERVE_SECONDS
+        self._tracked = {uid: at for uid, at in self._tracked.items() if at > expired}
+        known = self.table.pods.keys() | self._tracked.keys()
+        self._groups = {uid: group for uid, group in self._groups.items() if uid in known}
         groups = set(self._groups.values())
         self._fulfilled = {group: done for group, done in self._fulfilled.items() if group in groups}
 

@@ -708,10 +708,11 @@ def test_no_state_is_kept_of_deleted_pods() -> None:
         submitter, nodes, table = world.bridge._submitter, world.bridge._nodes, world.table
         assert submitter is not None
         assert nodes is not None
-        kept: list[Sized] = [submitter._groups, submitter.reconciler._failed, submitter._problems, submitter._specs,
-                submitter._ambiguous, submitter._requests, submitter._unobserved, submitter._fulfilled, nodes._shares,
-                nodes._reading, table.pods, table.jobs, table.ended, table.pod_jobs, table._labelled, table._uids,
-                table._gone, table._by_uid, table._by_key]  # fmt: skip
+        kept: list[Sized] = [submitter._groups, submitter._tracked, submitter.reconciler._failed,
+                submitter._problems, submitter._specs, submitter._ambiguous, submitter._requests,
+                submitter._unobserved, submitter._fulfilled, nodes._shares, nodes._reading, table.pods,
+                table.jobs, table.ended, table.pod_jobs, table._labelled, table._uids, table._gone,
+                table._by_uid, table._by_key]  # fmt: skip
         assert [len(one) for one in kept] == [0] * len(kept)
 
 
@@ -750,6 +751,21 @@ def test_a_request_for_pods_that_the_bridge_has_not_seen_yet_is_not_lost() -> No
         (job,) = world.live_jobs()
         assert job.comment is not None
         assert [one.name for one in job.comment.pods] == ["late"], "the other pod was deleted before the bridge saw it"
+
+
+def test_the_group_of_a_pod_that_the_bridge_sees_after_a_full_list_is_requeued_with_its_job() -> None:
+    with Bridged() as world:
+        late = waiting("late")
+        world.time += 60  # then the next list is a full one
+        world.want("Pod default/late", [late], [late])
+        world.rest(TICK, session=False)
+        world.put(late)
+        world.rest(TICK, session=False)
+        assert len(world.live_jobs()) == 1
+        before = world.requeued["Pod default/late"]
+        world.slurm.step()
+        world.rest(TICK, session=False)
+        assert world.requeued["Pod default/late"] == before + 1, "the job has a node"
 
 
 def test_the_namespaces_take_turns() -> None:
