@@ -30,7 +30,9 @@ class PodJob:
 
     job_id: int
     nodes: tuple[str, ...] | None
-    """The job's nodes by their Slurm names, in the order of its pods; None while the job has no nodes."""
+    """The job's nodes by their Slurm names, in the order of its pods; None while the job has no nodes, or while the
+    label of a waiting pod names another job: the bridge deletes a bound pod if the job that its label names has ended.
+    """
     pods: tuple[str, ...]
     """The uids of the job's pods, in order."""
     text: str
@@ -214,10 +216,17 @@ class JobTable:
         self._refreshed = True
         found: dict[str, PodJob] = {}
         for job in self.jobs.values():
-            pods = tuple(pod.metadata.uid for pod in self.pods_of(job))
-            before = next((self.pod_jobs[uid] for uid in pods if uid in self.pod_jobs), None)
-            now = PodJob(job.job_id, job.nodes if job.allocated else None, pods, _status_text(job, before))
-            found |= dict.fromkeys(pods, before if now == before else now)
+            pods = self.pods_of(job)
+            uids = tuple(pod.metadata.uid for pod in pods)
+            before = next((self.pod_jobs[uid] for uid in uids if uid in self.pod_jobs), None)
+            text = _status_text(job, before)
+            mislabelled = [
+                pod.key for pod in pods if not pod.spec.node_name and label_of(pod) not in (None, job.job_id)
+            ]
+            if job.allocated and mislabelled:
+                text += f", but the label of pod {mislabelled[0]} names another job"
+            now = PodJob(job.job_id, job.nodes if job.allocated and not mislabelled else None, uids, text)
+            found |= dict.fromkeys(uids, before if now == before else now)
         changed = [uid for uid in self.pod_jobs.keys() | found.keys() if self.pod_jobs.get(uid) != found.get(uid)]
         self.pod_jobs = found
         return sorted(changed)
@@ -272,8 +281,13 @@ class JobTable:
                 return
             if job is None or job.job_id != labelled:
                 return
-        if job is not None and (labelled != job.job_id or names.FINALIZER not in pod.metadata.finalizers):
+        if job is not None and self.lacks_marks(pod):
             found.label.append((pod, job.job_id))
+
+    def lacks_marks(self, pod: Pod) -> bool:
+        """Whether the pod has a job, but not its label or not the finalizer."""
+        job = self.job_of(pod)
+        return job is not None and (label_of(pod) != job.job_id or names.FINALIZER not in pod.metadata.finalizers)
 
     def _why_delete(self, pod: Pod, labelled: int) -> str | None:
         """Why a bound pod must be deleted; None while its job runs or is not known."""

@@ -53,8 +53,8 @@ class PodInformer:
             self._submitter.untrack(uid)
         else:
             self._table.put_pod(pod)
-        if gone or before is None or is_over(pod) or _marks(before) != _marks(pod):
-            self._changed.set()
+        if gone or before is None or is_over(pod) or _marks(before) != _marks(pod) or self._table.lacks_marks(pod):
+            self._changed.set()  # also if the API server rejected a label because of this update
         if not gone and (before is None or before.metadata.annotations != pod.metadata.annotations):
             self._submitter.pod_changed(uid, added=before is None)
 

@@ -557,6 +557,42 @@ def test_a_job_that_ends_before_its_pods_start_is_followed_by_another(how: str) 
         assert world.marks("a") == (world.live_jobs()[0].job_id, True)
 
 
+class Conflicting(MemoryCluster):
+    """Rejects some writes of metadata, because another client is always faster."""
+
+    conflicts = 0
+
+    async def patch_metadata(self, obj: Any, **fields: Any) -> Any:
+        if self.conflicts:
+            self.conflicts -= 1
+            current = self.objects(Pod)[0]
+            self.put(current)  # with another resourceVersion
+        return await super().patch_metadata(obj, **fields)
+
+
+def test_a_pod_whose_label_still_names_an_ended_job_starts_on_the_nodes_of_its_new_job_and_stays() -> None:
+    cluster = Conflicting([waiting("a")])
+    with Bridged(cluster=cluster) as world:
+        held = world.slurm.hold("n1", "n2", "n3", "n4")
+        world.live()
+        world.slurm.end(world.live_jobs()[0].job_id, "CANCELLED")
+        world.slurm.end(held)
+        cluster.conflicts = 3
+        world.live(10)
+        assert cluster.conflicts == 0
+        assert world.nodes() == {"a": "n1"}
+        assert world.marks("a") == (world.live_jobs()[0].job_id, True)
+        assert world.reported == []
+
+
+def test_a_rejected_label_is_written_again_when_the_pod_has_changed() -> None:
+    cluster = Conflicting([waiting("a")])
+    with Bridged(cluster=cluster) as world:
+        cluster.conflicts = 3
+        world.rest(TICK)
+        assert (cluster.conflicts, world.marks("a")) == (0, (1, True)), "it needs no further tick"
+
+
 def test_the_job_is_cancelled_before_its_last_ended_pod_loses_the_finalizer() -> None:
     with gang("a", "b") as world:
         world.live()

@@ -73,6 +73,23 @@ def test_a_pod_without_its_jobs_label_gets_it() -> None:
     assert table_of(bridged("a", 1), jobs=(job(1, bridged("a", 1)),)).actions().label == []
 
 
+def test_a_job_offers_its_nodes_once_no_waiting_pod_names_another_job() -> None:
+    """Bound with the label of its former job, which has ended, the pod would be deleted."""
+    relabelled, other = bridged("a", 1), bridged("b")
+    second = job(2, relabelled, other, nodes=("n1", "n2"))
+    table = table_of(relabelled, other, jobs=(job(1, relabelled, states=("CANCELLED",)), second))
+    assert stands(table) == {"a": (2, None), "b": (2, None)}
+    assert table.pod_jobs["uid-b"].text == (
+        "Slurm job 2 has nodes n1, n2, but the label of pod default/a names another job"
+    )
+    table.put_pod(bridged("a", 2))
+    assert table.refresh() == ["uid-a", "uid-b"]
+    assert stands(table) == {"a": (2, ("n1", "n2")), "b": (2, ("n1", "n2"))}
+    table.put_pod(bridged("a", 1, node="n1"))
+    table.refresh()
+    assert stands(table)["b"] == (2, ("n1", "n2")), "of bound pods it depends no more"
+
+
 @pytest.mark.parametrize("state", ["COMPLETED", "CANCELLED", "TIMEOUT"])
 def test_running_pods_of_an_ended_job_are_deleted_and_waiting_ones_lose_it(state: str) -> None:
     running, waiting = bridged("a", 1, node="n1", phase="Running"), bridged("b", 1)
