@@ -70,11 +70,11 @@ class World:
             self.clear()
 
     def report(self) -> str:
-        """Return the logs of the proxies and of the schedulers."""
+        """Return the logs of the schedulers and of the proxies."""
         writes = [f"---- writes of {scheduler.name}\n{proxy.report()}"
                   for scheduler, proxy in zip(self.schedulers, self.proxies, strict=True)]  # fmt: skip
         logs = [f"---- log of {scheduler.name}\n{scheduler.tail()}" for scheduler in self.schedulers]
-        return "\n".join([*writes, *logs])
+        return "\n".join([*logs, *writes])
 
     # ------------------------------------------------------------------ schedulers
 
