@@ -37,7 +37,7 @@ class Comparison:
 
     @cached_property
     def pods(self) -> pd.DataFrame:
-        """By namespace and name: the node in each run, and the reason in the second one, of all pods that differ."""
+        """Indexed by namespace and name of the pods that differ: the node in each run, and the second run's reason."""
         first, second = self._names
         rows = list(self._pods.items())
         columns = {
@@ -51,7 +51,7 @@ class Comparison:
 
     @cached_property
     def summary(self) -> pd.DataFrame:
-        """By figure: its value in each run. Utilisation is the allocated share of all nodes together, 0 to 1."""
+        """Indexed by figure: its value in each run. Utilisation is the allocated share of all nodes, 0 to 1."""
         both = {**self._sums, **{f"{name} utilisation": values for name, values in self._shares.items()}}
         columns: dict[str, list[Any]] = {"measure": list(both)}
         columns |= {name: [values[at] for values in both.values()] for at, name in enumerate(self._names)}

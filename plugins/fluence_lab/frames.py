@@ -28,7 +28,7 @@ def frame(columns: Mapping[str, Any], index: str | list[str] = "") -> pd.DataFra
 
 
 def nodes(observed: Observed) -> pd.DataFrame:
-    """By name: levels, state, number of pods, and for each resource the allocatable and allocated amount."""
+    """Indexed by name: levels, state, number of pods, and for each resource the allocatable and allocated amount."""
     known = observed.nodes
     columns: dict[str, Any] = {"name": known.names, **known.levels, "state": known.states, "pods": known.pods}
     for column, resource in enumerate(known.resources):
@@ -38,7 +38,7 @@ def nodes(observed: Observed) -> pd.DataFrame:
 
 
 def pods(observed: Observed) -> pd.DataFrame:
-    """By namespace and name: group, queue, priority, node, phase, reason, requests and times in UTC."""
+    """Indexed by namespace and name: group, queue, priority, node, phase, reason, requests and times in UTC."""
     known = observed.pods
     names = [key.partition("/") for key in known.keys]
     columns: dict[str, Any] = {
@@ -57,14 +57,14 @@ def pods(observed: Observed) -> pd.DataFrame:
 
 
 def gangs(observed: Observed) -> pd.DataFrame:
-    """By namespace and name: queue, priority, minimum, pending and placed pods, and the reason."""
+    """Indexed by namespace and name: queue, priority, minimum, pending and placed pods, and the reason."""
     fields = ("namespace", "name", "queue", "priority", "min_count", "pending", "placed", "reason")
     columns = {field: [getattr(gang, field) for gang in observed.gangs] for field in fields}
     return frame(columns, ["namespace", "name"])
 
 
 def queues(observed: Observed) -> pd.DataFrame:
-    """By name: a column for each field, and for each kind of amount and resource."""
+    """Indexed by name: a column for each field, and for each kind of amount and resource."""
     rows = [dict(_flat(queue)) for queue in observed.queues]
     columns = {name: [row.get(name) for row in rows] for name in dict.fromkeys(name for row in rows for name in row)}
     return frame(columns, "name")
@@ -80,7 +80,7 @@ def _flat(queue: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def gpus(observed: Observed) -> pd.DataFrame:
-    """By node, resource and index: model, and the pod with its share; a free GPU has one row without a pod."""
+    """Indexed by node, resource and index: model, and the pod with its share; a free GPU has one row without a pod."""
     free: Mapping[str | None, float] = {None: 0.0}
     rows = [
         (observed.nodes.names[gpu.node], gpu.resource, gpu.index, gpu.model, pod, share)
@@ -93,7 +93,7 @@ def gpus(observed: Observed) -> pd.DataFrame:
 
 
 def decisions(result: Mapping[str, Any]) -> pd.DataFrame:
-    """By namespace and name: group, node, reason, and each column of plugins that has a value."""
+    """Indexed by namespace and name: group, node, reason, and each column of plugins that has a value."""
     rows = result["pods"]
     more = dict.fromkeys(name for row in rows for name, value in row.items() if value not in (None, {}, []))
     names = dict.fromkeys(["namespace", "name", "group", "node", "reason", *more])

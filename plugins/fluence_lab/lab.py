@@ -210,8 +210,8 @@ class Lab(_Observing):
         """With a plugin: the name of an installed one, a class with hooks, or a function that rejects nodes.
 
         A function names what it needs of session, task, pod, group and node (a `NodeInfo`). It returns None if the pod
-        may run on the node; otherwise a Refusal or the reason as text. True and False do, too. `args` are the plugin's
-        arguments, in the configuration's camelCase. An error in them is raised by `run`.
+        may run on the node; otherwise a Refusal or the reason as text. It may also return True (the pod may run there)
+        or False. `args` are the plugin's arguments, in the configuration's camelCase. `run` raises an error in them.
         """
         if isinstance(plugin, str):
             return Lab(self._experiment.with_plugin(plugin, None, args, weight))
@@ -235,7 +235,7 @@ class Lab(_Observing):
         return Lab(self._experiment.with_plugin(plugin.name, lambda _args=None: plugin))
 
     def with_queue(self, name: str, **fields: Any) -> Lab:
-        """With a queue: parent, deserved, limit, over_quota_weight, priority. Raises InputError by `run`."""
+        """With a queue: parent, deserved, limit, over_quota_weight, priority. `run` raises an error in them."""
         return Lab(self._experiment.with_queue(QueueConfig(name=name, **fields)))
 
     # ------------------------------------------------------------------ run

@@ -137,7 +137,7 @@ def test_a_form_of_another_site_is_refused(world: World, origin: dict[str, str])
     body = f"token={world.plane.token()}"
     status, text = ask(world.host, world.port, "/login", method="POST", body=body, headers=headers)
     assert status == HTTPStatus.FORBIDDEN
-    assert "this form is of another site" in text.lower()
+    assert "this form is from another site" in text.lower()
 
 
 def test_the_log_has_no_token(world: World, scientist: str) -> None:

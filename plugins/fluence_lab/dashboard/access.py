@@ -1,6 +1,6 @@
 """Who may read the dashboard, and which namespaces: the API server reviews tokens and permissions.
 
-A session keeps the user that the API server found for a token, not the token. Each 30 s the server reviews again what
+A session keeps the user that the API server found for a token, not the token. Every 30 s the server reviews again what
 the user may read; the session itself ends when the token expires, after 12 hours at the latest, or when the user signs
 out.
 """
@@ -33,7 +33,7 @@ MOST_OF_USER: Final = 32
 REVIEW_SECONDS: Final = 30.0
 """How long a review is reused."""
 READER_SECONDS: Final = 1.0
-"""How long what a user may read is reused, without looking at each namespace: each open page asks each second."""
+"""How long the list of a user's namespaces is reused without a check of each: every open page asks every second."""
 MOST_READERS: Final = 1024
 PATH: Final = "/dashboard"
 """The nonResourceURL that a user must be allowed to `get`, as for the ClusterRole fluence-reader."""
@@ -79,7 +79,7 @@ class Access(Protocol):
 
 
 class LocalAccess:
-    """One random token, which works once; the next one is printed then. Its user reads everything."""
+    """One random token, which works once; then the command prints the next one. Its user reads everything."""
 
     hint = "Open the address that `fluence dashboard` printed last, or paste its token."
 
@@ -164,7 +164,7 @@ class ReviewedAccess:
             async with asyncio.timeout(_WAIT_SECONDS):
                 return await review
         except (FluenceError, TimeoutError) as error:
-            raise DeniedError(503, "the API server did not review the request: retry in some seconds") from error
+            raise DeniedError(503, "the API server did not review the request: retry in a few seconds") from error
 
 
 class Session(msgspec.Struct, frozen=True):

@@ -76,7 +76,7 @@ def dashboard(
 ) -> int:
     """Show a cluster, or files, in the browser: queues, nodes, gangs, and why pods wait.
 
-    Changes nothing. Follows the cluster and updates the pages each second, until SIGTERM. As `kubectl fluence
+    Changes nothing. Follows the cluster and updates the pages every second, until SIGTERM. As `kubectl fluence
     dashboard` it opens the dashboard that runs in the cluster, through `kubectl port-forward`.
 
     Examples:

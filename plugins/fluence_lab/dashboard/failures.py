@@ -1,4 +1,4 @@
-"""Goes on after errors: each is logged once, until the same work succeeds."""
+"""Continues after errors: each is logged once, until the same work succeeds."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Failures:
 
     @contextmanager
     def logged(self, event: str, *, trace: bool = True, **subject: str) -> Iterator[None]:
-        """Log an error of this block, and go on after it. `trace`: with where it was raised."""
+        """Log an error of this block, and continue after it. `trace`: with where it was raised."""
         key = (event, *subject.values())
         try:
             yield

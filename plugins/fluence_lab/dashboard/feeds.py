@@ -24,7 +24,7 @@ MOST_FOLLOWERS: Final = 256
 IDLE_SECONDS: Final = 60.0
 """How long a feed without followers is kept."""
 REFRESH_SECONDS: Final = 10.0
-"""How often a followed page is computed although nothing changed in the cluster: times pass."""
+"""How often a followed page is computed again if nothing has changed in the cluster: the ages on it grow."""
 _PATH: Final = {"tables": 2, "figures": 2}
 
 

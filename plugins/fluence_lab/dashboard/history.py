@@ -1,4 +1,4 @@
-"""Records what the dashboard observes, in bounded memory: each second of ten minutes, then coarser for a day."""
+"""Records what the dashboard observes, in bounded memory: every second for ten minutes, then coarser for a day."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Ring:
 
 
 class HistoryRecorder:
-    """`record` each second, and read `history`."""
+    """Call `record` every second, and read `history`."""
 
     def __init__(self) -> None:
         self._rings = [_Ring(step, size) for step, size in TIERS]

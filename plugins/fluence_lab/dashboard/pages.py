@@ -1,6 +1,6 @@
 """What each page shows to each user: the state behind the pages, computed once for all users who may read the same.
 
-`run` observes the cluster each second; the server asks for the feed of a page.
+`run` observes the cluster every second; the server asks for the feed of a page.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ TICK_SECONDS: Final = 1.0
 PANELS_SECONDS: Final = 10.0
 """How often the server looks whether panels that had nothing to show have something now."""
 MOST_SEEN: Final = 32
-"""Of how many sets of namespaces the pods are kept."""
+"""For how many sets of namespaces the pods are kept."""
 
 
 class Observes(Protocol):
-    """An `Observer`, or what stands in for one."""
+    """An `Observer`, or an object in place of one."""
 
     def observe(self) -> Observed:
-        """What is observed now. Raises what ends the observer."""
+        """The cluster now. Raises the error that ended the observer."""
 
     def pods(self) -> Mapping[str, Pod]:
         """The objects of all pods, by NAMESPACE/NAME."""
@@ -83,7 +83,7 @@ class Pages:
             self.recorder.record(self._at_present(observer.observe()))
 
     async def run(self) -> None:
-        """Record and compute each second, until it is cancelled."""
+        """Record and compute every second, until it is cancelled."""
         async with background(self._verdicts.run()):
             await self._follow()
 
@@ -93,7 +93,7 @@ class Pages:
             await self.update()
 
     async def update(self) -> None:
-        """Record what is observed now, and compute what clients follow. Raises what ends the observer."""
+        """Record the cluster now, and compute what clients follow. Raises the error that ended the observer."""
         observed = self._observer.observe()
         with self._failures.logged("an update failed"):
             if self.live:
@@ -134,7 +134,7 @@ class Pages:
     # ------------------------------------------------------------------ what is observed
 
     def observed(self) -> Observed:
-        """What is observed now."""
+        """The cluster now."""
         return self._observer.observe()
 
     def namespaces(self) -> set[str]:

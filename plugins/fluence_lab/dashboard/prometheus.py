@@ -32,7 +32,7 @@ QUERIES: Final = {
     "binds": 'sum(rate(fluence_pods_total{result="scheduled"}[5m]))',
     "cycles": "sum(rate(fluence_cycles_total[5m]))",
 }
-"""What Prometheus is asked for, by the name of the series."""
+"""The queries to Prometheus, by the name of the series."""
 
 
 async def scrape(url: str, recorder: HistoryRecorder) -> None:

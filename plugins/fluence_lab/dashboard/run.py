@@ -66,7 +66,7 @@ def is_loopback(host: str) -> bool:
 
 
 async def serve(options: Options) -> int:
-    """Serve until SIGTERM or SIGINT. Returns the exit status. Raises InputError, ClusterError."""
+    """Serve until SIGTERM or SIGINT. Returns the exit status. Raises InputError or ClusterError."""
     context = tls_context(options.certificate)
     with stop_on_signals() as stop:
         async with AsyncExitStack() as stack:
@@ -118,7 +118,7 @@ async def serving(
 
 
 async def opened(options: Options, stack: AsyncExitStack) -> tuple[Observes, list[Panel], str]:
-    """What the pages show, the pages, and a sentence for all of them. Raises InputError, ClusterError."""
+    """What the pages show, the pages, and a sentence for all of them. Raises InputError or ClusterError."""
     if options.files:
         return await _opened_files(options)
     from session_scheduler.observation.live import follow

@@ -55,7 +55,7 @@ class SigningIn:
         return self.form(request, "", 200)
 
     def form(self, request: web.Request, text: str, status: int) -> web.Response:
-        """The page to sign in, in place of the one that was asked for."""
+        """The page to sign in, in place of the requested one."""
         target = request.path.lstrip("/") if request.method == "GET" and request.path != "/login" else ""
         target = request.query.get("next", target)
         return self._responses.html(
@@ -106,6 +106,6 @@ def _check_same_origin(request: web.Request) -> None:
     origin = request.headers.get("Origin")
     site = request.headers.get("Sec-Fetch-Site")
     if site is not None and site != "same-origin":
-        raise DeniedError(403, "this form is of another site")
+        raise DeniedError(403, "this form is from another site")
     if origin is None or urlsplit(origin).netloc != request.host:
-        raise DeniedError(403, "this form is of another site")
+        raise DeniedError(403, "this form is from another site")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PHASES: Final = ("Gated", "Pending", "Bound", "Running", "Terminating")
 _MOST_POINTS: Final = 1000
-"""Of a line: more than a screen has, and each update sends all of them."""
+"""The limit for a line: more than a screen shows, and each update sends all of them."""
 _WAITING: Final = ("Gated", "Pending")
 _LEAST_SAMPLES: Final = 10
 """Lines begin with so many samples: an axis of fewer seconds has no ticks."""
