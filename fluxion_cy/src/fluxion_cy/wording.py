@@ -194,7 +194,7 @@ class Sentences:
         return self._ended(f"{self.words.filters} allow no more {plural(self.words.slot)} on {places}")
 
     def too_few_slots(self, places: Places, inside: int, most: int) -> str:
-        """On no place the candidates allow as many slots as it needs."""
+        """On no place do the candidates allow as many slots as it needs."""
         slots = f"{inside} {self.words.slot if inside == 1 else plural(self.words.slot)}"
         on = places if places.number == 1 else f"any of {places}"
         return self._ended(

@@ -24,7 +24,7 @@ class Level:
     inside: int = 0
 
     def capacity(self, amounts: Sequence[int], parts: Sequence[int]) -> int:
-        """How many of the wanted these amounts give, in the order of `needs`: 0 or 1, or a number of slots or units."""
+        """For how many of the wanted vertices, slots or units these amounts suffice; they have the order of `needs`."""
         if self.units:
             return sum(amounts)
         needs = self.needs.values()

@@ -135,7 +135,7 @@ class Question:
     """The search for a jobspec in one engine; invalid after the graph changes."""
 
     def __init__(self, engine: Engine, compiled: Compiled, candidates: Any, prefer: Any, tried: bool = False) -> None:
-        """`tried`: the engine has just found no match of the one form at the second that is asked first."""
+        """`tried`: the engine has just found no match of the one form at the first second to search."""
         self._engine = engine
         self.duration = compiled.spec.duration
         self._layouts, self._forms = compiled.layouts, compiled.requests

@@ -150,7 +150,7 @@ class ClusterGraph:
         return self.builder[self.vertex_path(path)]
 
     def subgraph(self, path: str) -> dict[str, Any]:
-        """Return the JGF that adds to a loaded graph the vertex at a path without levels, and everything below it."""
+        """Return a JGF with the vertex at a path without levels and everything below it, to add to a loaded graph."""
         return self.builder.subgraph(self.vertex_path(path))
 
     def at_rank(self, rank: int) -> str | VirtualNode:

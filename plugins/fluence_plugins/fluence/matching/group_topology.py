@@ -37,8 +37,8 @@ class GroupTopology:
         removed: Collection[Task],
         budget: int,
     ) -> None:
-        """`removed`: tasks whose removal is simulated. `budget`: in how many vertices the core tries a group at most
-        for which the room on each node does not decide.
+        """`removed`: tasks whose removal is simulated. `budget`: the maximum number of vertices in which the core tries
+        a group, if the room on each node does not show whether the group fits.
         """
         self.levels = levels
         self._ranks = ranks

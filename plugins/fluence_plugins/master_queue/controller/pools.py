@@ -34,7 +34,7 @@ _REFUSAL_SECONDS: Final = 600.0
 
 
 class PoolState(StrEnum):
-    """Active pools have quota, silent ones had; waiting ones are listed in the spec and have sent nothing yet."""
+    """Active pools have quota, silent ones have lost it. Waiting ones are in the spec and have sent nothing yet."""
 
     ACTIVE = "Active"
     SILENT = "Silent"

@@ -54,7 +54,7 @@ class NatsClient(Client):
         self._ended = asyncio.Event()
 
     async def start(self, server: Server, **options: Any) -> None:
-        """Connect. Raises OSError, aiohttp.ClientError, errors of nats-py."""
+        """Connect. Raises OSError, aiohttp.ClientError or an error of nats-py."""
         await self.connect(
             [server.url],
             error_cb=self._on_error,
@@ -65,7 +65,7 @@ class NatsClient(Client):
         )
 
     async def confirm(self, seconds: float) -> None:
-        """Return when the server has received everything sent before. Raises TimeoutError, and errors of nats-py."""
+        """Return when the server has received everything sent before. Raises TimeoutError or an error of nats-py."""
         await first_of(self.flush(math.ceil(seconds)), self._ended.wait())
         if self.is_closed:
             raise nats.errors.ConnectionClosedError

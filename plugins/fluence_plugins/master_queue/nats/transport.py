@@ -234,7 +234,7 @@ class WebSocketTransport(GuardedTransport):
     _socket: aiohttp.ClientWebSocketResponse
 
     async def connect(self, uri: ParseResult, *_: Any, **options: Any) -> None:
-        """Connect to the server. Raises OSError, aiohttp.ClientError."""
+        """Connect to the server. Raises OSError or aiohttp.ClientError."""
         session = await self._open.enter_async_context(aiohttp.ClientSession())
         connecting = session.ws_connect(
             uri.geturl(),
@@ -245,7 +245,7 @@ class WebSocketTransport(GuardedTransport):
         self._socket = await self._open.enter_async_context(connecting)
 
     async def connect_tls(self, uri: Any, ssl_context: ssl.SSLContext, *_: Any, **__: Any) -> None:
-        """Connect to the server with TLS. Raises OSError, aiohttp.ClientError."""
+        """Connect to the server with TLS. Raises OSError or aiohttp.ClientError."""
         await self.connect(uri, ssl_context=ssl_context)
         self._secured()
 

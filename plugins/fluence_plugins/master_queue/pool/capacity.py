@@ -38,7 +38,7 @@ class Part:
 
 
 async def capacity(api: KubeApi, part: Part) -> dict[str, str]:
-    """What the part can offer, by resource, in the API server's form. Raises ClusterError; InputError."""
+    """What the part can offer, by resource, in the API server's form. Raises ClusterError or InputError."""
     try:
         nodes, pods = await _nodes(api, part.selector), await api.list("/api/v1/pods", Pod, fields=_RUNNING)
     except Unreadable as error:

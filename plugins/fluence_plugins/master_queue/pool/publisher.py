@@ -62,7 +62,7 @@ class Pool:
     taints: Sequence[str] = ()
 
     async def message(self) -> bytes:
-        """The current message. Raises ClusterError; InputError."""
+        """The current message. Raises ClusterError or InputError."""
         return message(await self.quotas(), self.labels, self.taints)
 
 
@@ -106,7 +106,7 @@ class Publisher:
         """The last logged state of each: None if it is well, "" before the first log line."""
 
     async def once(self) -> None:
-        """Publish one message. Raises ConnectionFailedError, ClusterError, InputError."""
+        """Publish one message. Raises ConnectionFailedError, ClusterError or InputError."""
         data = await self._pool.message()
         session = _Session()
         client = await self._connected(session)

@@ -78,7 +78,7 @@ class ClusterQueue(_Object, frozen=True):
 
 
 async def read(api: KubeApi, now: float) -> dict[str, Any]:
-    """Read the report. Raises InputError if these objects do not exist or are not readable; ClusterError."""
+    """Read the report. Raises InputError if these objects do not exist or are not readable, or ClusterError."""
     masters = await _listed(api, MASTER_QUEUES, MasterQueue, "MasterQueues", "apply deploy/options/master-queue.yaml")
     queues = await _listed(api, CLUSTER_QUEUES, ClusterQueue, "ClusterQueues of Kueue v1beta2", "install Kueue")
     return report(masters, queues, now)

@@ -153,7 +153,7 @@ class SlurmClient:
     async def update(self, job_id: int, job: Placeholder, defaults: JobDefaults, candidates: Sequence[str]) -> None:
         """Change the pending job to `job`; what `job` leaves to Slurm's defaults stays unchanged.
 
-        Raises JobNotPendingError if it has started, ended or gone; InvalidRequestError.
+        Raises JobNotPendingError if it has started, has ended or is gone, or InvalidRequestError.
         """
         path = f"job/{job_id}"
         request = f"POST {path}"
@@ -270,7 +270,7 @@ class SlurmClient:
         return answer
 
     async def _send(self, method: Method, path: str, body: bytes | None = None, *, limit: int = ANSWER_BYTES) -> Answer:
-        """The response of the first attempt that got one. Raises UnavailableError, TokenError."""
+        """The response of the first attempt that got one. Raises UnavailableError or TokenError."""
         attempt = 0
         request = f"{method} {path}"
         sent = Sent()

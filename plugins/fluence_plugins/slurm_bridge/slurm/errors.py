@@ -76,7 +76,7 @@ class SlurmError(FluenceError):
 
 
 class JobNotPendingError(SlurmError):
-    """The job has started, ended or gone, and cannot be updated: read it again."""
+    """The job has started, has ended or is gone, and cannot be updated: read it again."""
 
 
 class InvalidRequestError(SlurmError):

@@ -145,7 +145,7 @@ class Transport:
             await pool.close()
 
     async def exchange(self, method: Method, path: str, body: bytes | None, sent: Sent, *, limit: int) -> Answer:
-        """Send one request and read its response; the caller limits the time. Raises UnavailableError, TokenError."""
+        """Send one request and read its response; the caller limits the time. Raises UnavailableError or TokenError."""
         assert self._pool is not None, "enter the client before you use it"  # noqa: S101
         headers = {
             "X-SLURM-USER-TOKEN": read_token(self._settings.token_file),
