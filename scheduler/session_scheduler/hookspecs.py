@@ -12,7 +12,7 @@ Contracts for all hooks:
 * A class (`TaskClass`) represents all pods with equal needs. The scheduler notes what a hook reads of `cls.pod`, and
   splits the class by the fields in which its pods may differ. Avoid the pod's name and uid: each pod would be a class.
 * Read kinds other than nodes and pods with `session.objects(PersistentVolume)`. It maps keys (namespace/name, or the
-  name) to objects as they are in this session. While `session.objects_version(kind)` stays equal, what you computed
+  name) to objects as they are in this session. While `session.objects_version(kind)` does not change, what you computed
   from them stays valid. The mapping is empty for a kind that the API server does not let the scheduler list.
 * `nodes` is a `NodeView`: all rows, some rows, or *virtual* rows (k more pods of the class on a node). Read columns
   only through it. Its arrays have its length.
@@ -38,7 +38,7 @@ Attributes that a plugin may declare in addition to its hooks (defaults in brack
   arguments.
 * `refused_actions` ({}): actions that the plugin does not support, each with the reason and the remedy. The scheduler
   rejects a configuration with such an action at startup.
-* `topology_labels` (()): the node labels of topology levels, the outermost first, for what shows the cluster.
+* `topology_labels` (()): the node labels of topology levels, the outermost first, for views of the cluster.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 PROJECT: Final = "session_scheduler"
 """The name of the pluggy project."""
 API_VERSION: Final = "2"
-"""The version of these specifications: if a plugin declares `api_version`, it must be equal."""
+"""The version of these specifications. A plugin that declares `api_version` must declare this one."""
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 """Marks the specifications here."""
@@ -189,7 +189,7 @@ def events_to_register() -> Iterable[ClusterEventWithHint] | None:
 def on_nodes_changed(changes: Sequence[NodeChange]) -> None:
     """Before a session: the complete current state of each node that was added, deleted or changed, or whose pods were.
 
-    This is a state, not an event: make your view of the node equal to it. The first call contains every node. A replica
+    This is a state, not an event: make your view of the node equal to it. The first call passes every node. A replica
     that stands by calls it, too, so that it can take over at once; `recover` comes when it leads.
     """
 
@@ -310,7 +310,7 @@ def domain_quota(session: Session, cls: TaskClass, n: int) -> Sequence[tuple[Boo
     """How many of n tasks of a class fit in each domain: disjoint masks over all rows, each with a number.
 
     Called if a plugin places groups, for a class with a filter that reads other rows too, such as a hard topology
-    spread. The scheduler then asks the placing plugin for one domain's share after the other, in this order. The first
+    spread. The scheduler then asks the placing plugin for the share of each domain in turn, in this order. The first
     answer wins. None: no opinion. The answer is only a hint: filters still run for each task, and tasks that do not fit
     in their domain may be placed anywhere.
     """
@@ -431,9 +431,9 @@ async def cancel(allocation: Allocation) -> None:
 def exclusive_names() -> Mapping[str, Collection[str]] | None:
     """What only one scheduler of the cluster may have, as {kind: names}, such as {"resource": ["ibm-1"]}.
 
-    Called before the scheduler works. If another scheduler of a partitioned cluster has one of these names, this one
-    does not start. Called again after `recover`, which may add what pods hold. Before the names change, await
-    `runtime.claim`.
+    Called before the scheduler opens its first session. If another scheduler of a partitioned cluster has one of these
+    names, this one does not start. Called again after `recover`, which may add what pods hold. Before the names change,
+    await `runtime.claim`.
     """
 
 

@@ -85,7 +85,7 @@ def ordered(session: Session, groups: Iterable[Group], retried: RetriedGroups | 
 
 
 def in_turns(groups: Iterable[Group | None]) -> Iterator[Group | None]:
-    """These groups, so that a namespace with very many classes does not hold up the others.
+    """These groups, reordered so that a namespace with very many classes does not hold up the others.
 
     Equal pods cost one evaluation, so the classes count. Groups with further classes come after the other groups of
     their priority and above.
@@ -141,11 +141,11 @@ class _Queues:
         self._pending: dict[str, _Pending] = {}
         self._keys: dict[str, tuple[Any, ...]] = {}
         self._others = dict.fromkeys(session.next_groups)
-        """The queues whose next group is possibly another one than in `session.next_groups`."""
+        """The queues whose next group may differ from that in `session.next_groups`."""
         self._requests: dict[str, object] = {}
         """What the next group of each queue requested when it became the next one: it may be placed meanwhile."""
         self._unlike: dict[str, None] = {}
-        """The queues whose next group requests something else since the keys were read, or that have none left."""
+        """The queues whose next group requests something else than when the keys were read, or that have none left."""
         self._first: str | None = None
         self._seen = -1
         """How many changes of rows there were when the keys were read."""

@@ -47,7 +47,7 @@ class NotFitting(Exception):  # noqa: N818 (an answer rather than an error)
 
 
 def node_sets(session: Session, group: Group, level: str | None = None) -> list[NodeSet] | None:
-    """The sets to try, in order; None for a group that may use all nodes. Raises NotFitting, PluginError.
+    """The sets to try, in order; None for a group that may use all nodes. Raises NotFitting or PluginError.
 
     `level`: divide them further, by the domains of this label.
     """
@@ -101,7 +101,7 @@ def _offered(session: Session, group: Group) -> list[BoolColumn] | None:
 
 
 def _divided(session: Session, call: HookCall, group: Group, sets: list[NodeSet] | None) -> list[NodeSet] | None:
-    """The sets after one plugin divided each of them. Raises NotFitting if it leaves none, PluginError."""
+    """The sets after one plugin divided each of them. Raises NotFitting if it leaves none, or PluginError."""
     whole = [NodeSet(session.table.valid())] if sets is None else sets
     parts = [(one, session.runner.subsets(call, group, one.mask)) for one in whole]
     if all(masks is None for _, masks in parts):

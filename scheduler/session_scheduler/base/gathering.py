@@ -10,7 +10,7 @@ _T = TypeVar("_T")
 
 
 async def all_of(works: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
-    """The results of all works, in order. Raises the first exception, after it has cancelled the other works."""
+    """The results of all coroutines, in order. Raises the first exception, after it has cancelled the others."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(work) for work in works]

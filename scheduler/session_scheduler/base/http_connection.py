@@ -223,7 +223,7 @@ class HttpConnection(asyncio.Protocol):
     # ------------------------------------------------------------------ called by the parser
 
     def on_message_begin(self) -> None:
-        """A response begins. Only the first after a request is expected."""
+        """A response begins. Only one is expected for each request."""
         if self._in_flight:
             self._headers, self._body = [], []
         else:

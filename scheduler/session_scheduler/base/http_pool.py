@@ -39,7 +39,7 @@ class HttpPool:
         self._making: set[asyncio.Task[HttpConnection]] = set()
         self._used: set[HttpConnection] = set()
         self._idle: deque[tuple[HttpConnection, float]] = deque()
-        """Each with the time since which it is idle, the oldest first."""
+        """Each with the time since it has been idle, the oldest first."""
         self._loop = asyncio.get_running_loop()
         self._expiry: asyncio.TimerHandle | None = None
         self._closed = False

@@ -71,7 +71,7 @@ class PlanSwap(msgspec.Struct):
 async def touch(cluster: Cluster, pod: Pod) -> Pod:
     """Ensure that no request guarded by this or an older resourceVersion can bind the pod any more.
 
-    Returns the current pod, which such a request may have bound. Raises NotFound, ClusterError.
+    Returns the current pod, which such a request may have bound. Raises NotFound or ClusterError.
     """
     metadata, annotations = pod.metadata, {ATTEMPT_ANNOTATION: new_attempt()}
     try:
@@ -99,7 +99,7 @@ class PlanStore:
         self.holder = holder
 
     async def read(self, pod_group: PodGroup) -> GangPlan | None:
-        """A PodGroup's plan. Raises PlanError, ClusterError."""
+        """A PodGroup's plan. Raises PlanError or ClusterError."""
         written = written_plan(pod_group)
         if written is None or not written.config_map:
             return plan_here(pod_group)
@@ -112,7 +112,7 @@ class PlanStore:
         return unpacked_plan(pod_group, written, found.data.get(_KEY, ""))
 
     async def fresh(self, pod_group: PodGroup) -> PodGroup:
-        """The current PodGroup. Raises NotFound if it is gone or was recreated; ClusterError."""
+        """The current PodGroup. Raises NotFound if it is gone or was recreated, or another ClusterError."""
         metadata = pod_group.metadata
         found = await self._cluster.get(PodGroup, metadata.namespace, metadata.name, api_version=pod_group.api_version)
         if found.metadata.uid != metadata.uid:
@@ -122,7 +122,7 @@ class PlanStore:
     async def swap(self, pod_group: PodGroup, plan: GangPlan | None) -> PodGroup:
         """Replace the plan of `pod_group` by another, or by None. Returns the updated PodGroup.
 
-        Raises Conflict if the plan has changed, Unavailable if the outcome is unknown, ClusterError.
+        Raises Conflict if the plan has changed, Unavailable if the outcome is unknown, or another ClusterError.
         """
         async with self._slots:
             before = pod_group.metadata.annotations.get(PLAN_ANNOTATION)

@@ -85,7 +85,7 @@ class _Verdicts(msgspec.Struct):
     fits: BoolColumn
     scores: IntColumn
     reasons: dict[str, BoolColumn]
-    """For the rows of the mask that do not fit. If two reasons apply, that devices cannot be allocated."""
+    """For the rows of the mask that do not fit. If two apply, the reason is that devices cannot be allocated."""
 
 
 class _Opened(msgspec.Struct):

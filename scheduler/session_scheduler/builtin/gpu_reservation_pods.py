@@ -194,7 +194,8 @@ class ReservationPods:
     def surplus(self, node: str) -> list[Pod]:
         """The reservation pods of a node that hold a GPU which no pod shares, or that are being deleted.
 
-        While a shared GPU is not held, those with other devices stay: so the next one gets another device.
+        While no reservation pod holds a shared GPU, those with other devices stay, so that the next one gets another
+        device.
         """
         known = self.known(node)
         if not known:
@@ -248,7 +249,7 @@ class ReservationPods:
     # ------------------------------------------------------------------ requests
 
     async def create(self, cluster: Cluster, node: str, gpu: int) -> Pod:
-        """Create a reservation pod. Raises ReservationError, ClusterError."""
+        """Create a reservation pod. Raises ReservationError or ClusterError."""
         arguments, known = self._arguments, self._objects.get(node)
         if known is None:
             raise ReservationError(f"node {node} was deleted")
@@ -322,7 +323,7 @@ def share_held(cls: TaskClass) -> Share | None:
 
 
 def is_live(pod: Pod) -> bool:
-    """Whether a reservation pod holds its GPU, and goes on to do so."""
+    """Whether a reservation pod holds its GPU, and continues to hold it."""
     return not pod.terminal and pod.metadata.deletion_timestamp is None
 
 

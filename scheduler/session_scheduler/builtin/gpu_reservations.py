@@ -122,7 +122,7 @@ class Reservations:
     async def reserve(self, binding: Binding, gpus: tuple[int, ...]) -> tuple[str, ...]:
         """The devices of these GPUs of the node, each held by a reservation pod. Empty in a simulation.
 
-        Raises ReservationError, ClusterError.
+        Raises ReservationError or ClusterError.
         """
         if binding.cluster.simulated:
             self._pods.simulated.add(binding.task.uid)

@@ -425,7 +425,7 @@ class GpuSharing:
 
     @hookimpl
     def offered(self, requested: Collection[str], nodes: NodeView) -> dict[str, int]:
-        """All GPUs and their memory, if pods of queues request parts: queues share them, used whole or in parts."""
+        """All GPUs and their memory, if pods of queues request parts: queues share GPUs, whole or in parts."""
         if not {GPU_FRACTION, GPU_MEMORY} & set(requested):
             return {}
         columns = self._columns(nodes)

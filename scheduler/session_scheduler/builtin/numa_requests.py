@@ -19,7 +19,7 @@ Amounts = tuple[tuple[str, int], ...]
 """(resource, amount), sorted: cpu in millicores, the rest in base units."""
 _QOS: Final = ("cpu", "memory")
 LARGEST: Final = 2**50
-"""Larger amounts count as this one: what all pods of a node hold must fit 64 bits."""
+"""Larger amounts count as this one: what all pods of a node hold must fit in 64 bits."""
 
 
 class Need(msgspec.Struct, frozen=True):

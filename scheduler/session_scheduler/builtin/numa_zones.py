@@ -81,7 +81,7 @@ class Offer:
 
     @property
     def is_single(self) -> bool:
-        """Whether the kubelet rejects pods that it cannot align. An object without zones is like no object."""
+        """Whether the kubelet rejects pods that it cannot align. Without zones it rejects none."""
         return self.manager.policy == SINGLE and bool(self.zones)
 
     def may_fit(self, needs: PodNeeds) -> bool:
@@ -223,7 +223,7 @@ class RowZones:
     """The zones of some rows: what is free in them for the pods of a class."""
 
     def __init__(self, exists: Fits, free: Mapping[str, Zones]) -> None:
-        """`free` as `ZoneTable.available`: it is not changed."""
+        """`free` has the form of `ZoneTable.available`; the methods do not change it."""
         self.exists = exists
         self.free = free
 
@@ -237,7 +237,7 @@ class RowZones:
         return RowZones(self.exists[:, index], {name: one[:, index] for name, one in self.free.items()})
 
     def without(self, items: Iterable[Items]) -> RowZones:
-        """What is free for sure: without the items in every zone, because each may be in any of them."""
+        """What is certainly free: every zone without all the items, because each item may be in any zone."""
         left = dict(self.free)
         for amounts, counts in items:
             for name, amount in amounts:

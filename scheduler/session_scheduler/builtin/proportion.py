@@ -253,8 +253,7 @@ class QueueOrder:
 
     def changed(self, unlike: Collection[str]) -> list[str]:
         """Compute the keys below the top-level queues in which pods were moved, or next groups have other needs.
-
-        `unlike` are all queues whose next groups may have others. Returns the queues with another key.
+        `unlike` are all queues whose next groups may have other needs. Returns the queues with another key.
         """
         shares, version = self._shares, self._session.queues.version
         tops = dict.fromkeys(shares.tree.path(queue)[-1] for queue in unlike if self._has_other_needs(queue))

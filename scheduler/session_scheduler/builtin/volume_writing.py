@@ -20,7 +20,7 @@ class VolumeError(FluenceError):
 
 
 async def bind_volumes(binding: Binding, volumes: PodVolumes, timeout: float) -> None:  # noqa: ASYNC109 (for the message)
-    """Write the assumed volumes, then wait until every claim is bound. Raises VolumeError, ClusterError."""
+    """Write the assumed volumes, then wait until every claim is bound. Raises VolumeError or ClusterError."""
     claims: list[str] = []
     for name, key in volumes.static:
         await _reserve_volume(binding, name, key)

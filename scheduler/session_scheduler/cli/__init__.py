@@ -24,7 +24,7 @@ INTERRUPTED: Final = 130
 BROKEN_PIPE: Final = 141
 TERMINATED: Final = 143
 _UNWRITABLE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF})
-"""Errors of writing the output that are not a bug. An error of reading a file has its name."""
+"""Errors in writing the output, which are not bugs. Unlike these, an error in reading a file has a file name."""
 
 
 def kubectl() -> int:

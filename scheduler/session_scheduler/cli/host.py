@@ -64,7 +64,7 @@ class CommandHost:
 
 
 def inputs(files: Sequence[str], options: Sequence[PluginOption]) -> Inputs:
-    """The FILEs, and what `--config` and these options are by files in their directories. Raises InputError."""
+    """The FILEs, with the files in their directories that set `--config` and these options. Raises InputError."""
     flags = {option.file: option.flag for option in options if option.file}
     return Inputs(files, {CONFIG: CONFIG_FLAG, **flags})
 

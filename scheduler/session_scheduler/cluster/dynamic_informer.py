@@ -5,7 +5,7 @@
     follower = Follower(api, [WIDGETS], take)
     for widget in await follower.start():
         ...
-    await follower.run()  # calls take(Change.MODIFIED, widget), without end
+    await follower.run()  # calls take(Change.MODIFIED, widget), until cancelled
 
 A type is a msgspec struct like those of `model.objects`: `metadata` is an ObjectMeta, each field has a default, and
 the default of `api_version` is the resource's. The informer survives every error of a watch. A kind that the API

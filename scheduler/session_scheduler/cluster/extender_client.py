@@ -1,7 +1,7 @@
 """Client for one HTTP extender: kube-scheduler's protocol (`extender/v1`) over aiohttp.
 
-Every call has the extender's timeout and reads a bounded answer. Answers are decoded as Go does: names of fields match
-in any case. Source: pkg/scheduler/extender.go and k8s.io/kube-scheduler/extender/v1, Kubernetes 1.36.
+Every call has the extender's timeout and reads a bounded answer. The client decodes answers as Go does: names of fields
+match in any case. Source: pkg/scheduler/extender.go and k8s.io/kube-scheduler/extender/v1, Kubernetes 1.36.
 """
 
 from __future__ import annotations

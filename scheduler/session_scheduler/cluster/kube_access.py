@@ -252,7 +252,7 @@ async def _from_pod() -> Access:
 
 
 class _TokenFile:
-    """A token in a file, which is read again each minute."""
+    """A token in a file, which is read again every minute."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Lists of all objects of a kind, fetched in pages that show one moment."""
+"""Lists of all objects of a kind, fetched in pages of one resourceVersion."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def selection(labels: str, fields: str) -> dict[str, str]:
 
 
 async def in_pages(ask: _Ask[Item], page_size: int) -> Page[Item]:
-    """Fetch all pages and join them. Raises ClusterError: Gone if the API server forgets their moment twice."""
+    """Fetch all pages and join them. Raises ClusterError: Gone if their resourceVersion expires twice."""
     try:
         return await _joined(ask, page_size)
     except Gone:  # the continue token expired: further pages would show a later moment

@@ -169,7 +169,7 @@ class Elector:
                 _log.warning("failed to renew the lease", why=str(error), seconds_left=round(self.fence.remaining, 1))
 
     async def renew(self) -> None:
-        """Renew the lease now, with the present annotations. Raises NotLeading if it is lost, or ClusterError."""
+        """Renew the lease now, with the current annotations. Raises NotLeading if it is lost, or ClusterError."""
         async with self._renewing:
             self.fence.check()
             try:

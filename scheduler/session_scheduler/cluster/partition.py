@@ -98,7 +98,7 @@ class Partition:
         self._sleep = sleep
         self._nodes_listed = asyncio.Event()
         self._listing = asyncio.Lock()
-        """Held by each list of pods: no node joins during it, so a list is complete for the nodes of its end."""
+        """Held by each list of pods: no node joins during it, so at its end it covers all nodes of the partition."""
         self._joining: dict[str, _Joining] = {}
         self._joined: asyncio.Queue[_Joining] = asyncio.Queue()
         self._mirror: Mirror | None = None
@@ -108,7 +108,7 @@ class Partition:
         return node in self._scope.nodes
 
     def forget_nodes(self) -> None:
-        """Know no node, because the start of the mirror was cancelled: nodes may have joined or left since."""
+        """Forget all nodes, because the start of the mirror was cancelled: nodes may have joined or left since."""
         self._scope.nodes.clear()
         self._nodes_listed.clear()
 

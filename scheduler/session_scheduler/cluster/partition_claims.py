@@ -81,7 +81,7 @@ class PartitionClaims:
         await self._compare(cluster)
 
     async def confirm(self, cluster: Cluster) -> None:
-        """Write the claims, then `check`. Raises PartitionError, ClusterError."""
+        """Write the claims, then `check`. Raises PartitionError or ClusterError."""
         self._check_size()
         if self._write is not None:
             await self._write()

@@ -31,7 +31,7 @@ from session_scheduler.model.queue_objects import Queue, QueueStatus
 from session_scheduler.model.storage import PersistentVolume, PersistentVolumeClaim
 
 Kube = TypeVar("Kube", bound=PortObject)
-"""Any kind that the port supports. Both PodGroup APIs share one type; `api_version` distinguishes them."""
+"""Any kind that the cluster supports. Both PodGroup APIs share one type; `api_version` distinguishes them."""
 KubeCo = TypeVar("KubeCo", bound=PortObject, covariant=True)
 
 Labels = Mapping[str, str | None]

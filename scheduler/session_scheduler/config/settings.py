@@ -203,7 +203,7 @@ class DeviceResourceConfig(Strict):
 
 
 class Serving(Strict):
-    """The HTTP server of /metrics, /healthz, /readyz and /configz; port 0 is any free port.
+    """The HTTP server of /metrics, /healthz, /readyz and /configz. With port 0 the system chooses a free one.
 
     authorization: `delegated`: the API server reviews the tokens of requests for all paths except probes and metrics;
     `none`: all paths are open. audiences: those of accepted tokens; empty for the API server's. requests_per_second:

@@ -153,10 +153,10 @@ class Trial(Protocol):
         """The number of nodes."""
 
     def helpable(self) -> list[str]:
-        """Return the nodes that reject the (first) task and might not without some of their pods; ordered as `nodes`.
+        """Return the nodes that reject the (first) task but might fit it without some of their pods.
 
-        If each node is evaluated alone, they include nodes that only the plugin that places groups rejects. Empty if
-        the task is rejected whatever the node.
+        They have the order of `nodes`. If each node is evaluated alone, they include nodes that only the plugin that
+        places groups rejects. Empty if the task is rejected whatever the node.
         """
 
     @property

@@ -385,7 +385,7 @@ class Board:
         return self._reason
 
     def helpable(self, task: Task) -> RowIndex:
-        """Return the rows that reject one more task and might not without some of their pods, in tie-break order."""
+        """Return the rows that reject one more task but might fit it without some of their pods, in tie-break order."""
         resolvable = np.zeros(len(self.mask), np.bool_)
         for one in self._refusals_now(task):
             resolvable |= one.resolvable()
@@ -492,7 +492,7 @@ class HeapBoard(Board):
 
     @property
     def nbytes(self) -> int:
-        """The memory of the board now, about."""
+        """The approximate memory of the board now."""
         return super().nbytes + len(self._heap) * _ENTRY_BYTES + len(self._heads) * _HEAD_BYTES
 
     def _best(self, expected: int) -> int:

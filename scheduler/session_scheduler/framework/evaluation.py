@@ -58,7 +58,7 @@ class Filtering(Protocol):
 
     def reduce(self, spare: Spare, view: NodeView) -> bool:
         """Reduce `spare`, of the filters before, to what each row has free beyond what this filter requires, too.
-        Return False if it does not only compare free amounts.
+        Return False if it compares anything other than free amounts.
         """
 
 
@@ -362,7 +362,7 @@ class _NodeOrderScoring:
 
 def spare_of(filters: Iterable[Filtering], view: NodeView) -> Spare | None:
     """Return what each row has free beyond what all these filters require, without those that ignore the pods there.
-    None if one of them does not only compare amounts.
+    None if one of them compares anything other than amounts.
     """
     found: Spare = {}
     known = all(filtering.reduce(found, view) for filtering in filters if filtering.scope is not Scope.STATIC)
@@ -459,7 +459,7 @@ class FilterResult:
 
     @property
     def nbytes(self) -> int:
-        """The memory of the result now, about."""
+        """The approximate memory of the result now."""
         return OBJECT_BYTES + self.mask.nbytes + (self._refusals.nbytes if self._refusals is not None else 0)
 
     def chain(self) -> Iterator[FilterResult]:

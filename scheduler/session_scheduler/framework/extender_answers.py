@@ -78,9 +78,9 @@ class Asked(msgspec.Struct, frozen=True, eq=False):
     """The questions of a session."""
 
     nodes: dict[Group, list[Question]]
-    """A group in it was passed by."""
+    """The session has skipped the groups in it."""
     victims: dict[Group, list[VictimQuestion]]
-    """A group in it was rejected, and needs answers to preempt pods."""
+    """The session has rejected the groups in it, which need answers to preempt pods."""
 
 
 class ExtenderAnswers:

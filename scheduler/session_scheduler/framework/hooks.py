@@ -240,7 +240,7 @@ class ObservedCall(HookCall):
     __slots__ = ()
 
     def __call__(self, *args: Any) -> Any:
-        """Call the hook and return its answer. Raises ClassSplitError, PluginError."""
+        """Call the hook and return its answer. Raises ClassSplitError or PluginError."""
         outer, reading.beyond = reading.beyond, {}
         try:
             answer = super().__call__(*args)

@@ -163,7 +163,7 @@ RequiredFree = Callable[["TaskClass"], Mapping[str, int]]
 
 
 class ClusterEventWithHint(msgspec.Struct, frozen=True):
-    """Events that can make pods schedulable that a plugin rejected.
+    """Events that can help pods that a plugin rejected.
 
     `resource` is the kind: Node, Pod or any other watched kind; None stands for all. Without a `hint` every such event
     requeues the pods. A hint that fails counts as True.

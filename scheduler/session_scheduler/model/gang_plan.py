@@ -195,7 +195,7 @@ def config_map_in(text: str | None, uid: str) -> str:
 
 
 def packed_pods(plan: GangPlan) -> str:
-    """The plan's pods, packed. Raises PlanError if they are more than `unpacked_plan` accepts."""
+    """The plan's pods, packed. Raises PlanError if there are more bytes than `unpacked_plan` accepts."""
     pods = msgspec.json.encode(plan.pods, order="sorted")
     binary = zlib.compress(pods, 1)
     limit = _most_unpacked(binary)

@@ -427,7 +427,7 @@ KubeObject = (
 )  # fmt: skip
 """The kinds that the scheduler lists and watches."""
 PortObject = KubeObject | ConfigMap | Lease | WorkloadObject
-"""All kinds that the cluster port serves."""
+"""All kinds that the scheduler can read from a cluster."""
 
 ObjectName = tuple[str, str, str]
 """(API group, namespace, name)."""

@@ -173,5 +173,5 @@ class ObservedMapping(_Noting, Mapping[str, str]):
         return {**other, **self}
 
     def copy(self) -> dict[str, str]:
-        """As of a dict."""
+        """As for a dict."""
         return dict(self._all())

@@ -25,7 +25,7 @@ class Offers(msgspec.Struct, frozen=True):
 
 
 def offers(claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> Offers:
-    """The volumes of a claim's class that match it, on any node. Raises QuantityError, SelectorError."""
+    """The volumes of a claim's class that match it, on any node. Raises QuantityError or SelectorError."""
     wanted = size_of(claim.spec.resources.requests)
     reserved, free = [], []
     for volume in volumes:

@@ -106,7 +106,7 @@ async def read(
     """The experiment of manifests (paths, directories, "-"), a snapshot, or a live cluster as it is now.
 
     `kubeconfig` names the cluster; with `live` it is that of $KUBECONFIG, ~/.kube/config or the pod's service account.
-    The configuration is that of the snapshot unless given. Raises InputError, and ClusterError.
+    The configuration is that of the snapshot unless given. Raises InputError or ClusterError.
     """
     state = await read_state(files, kubeconfig, context, live=live, config=config)
     named = ["standard input" if file == "-" else file for file in files]

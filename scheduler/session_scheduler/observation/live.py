@@ -1,6 +1,6 @@
 """An observer of a live cluster: it lists and watches like a standby replica, and writes nothing. Public.
 
-It needs the scheduler's rights to read, and takes no part in the election.
+It needs the scheduler's permissions to read, and takes no part in the election.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST_NODES", "Observer"]
 
 MOST_NODES: Final = 500
-"""How many nodes the verdicts of a pod have by default."""
+"""The default number of nodes in the verdicts of a pod."""
 _GangState = tuple[object, ...]
 _Order = tuple[tuple[str, int], ...]
 

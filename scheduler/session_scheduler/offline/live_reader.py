@@ -30,7 +30,7 @@ class _FencedCluster(Cluster, Protocol):
 async def read_cluster(
     kubeconfig: str | None, context: str | None, namespace: str, plugins: Collection[str] = ()
 ) -> tuple[PortObject, ...]:
-    """All objects that the scheduler watches, from a kubeconfig's cluster. Raises InputError, ClusterError.
+    """All objects that the scheduler watches, from a kubeconfig's cluster. Raises InputError or ClusterError.
 
     `namespace` is the scheduler's: it contains the plans that are too large for annotations. `plugins` are those that
     the configuration names: a kind that only one plugin reads may be refused without a warning if that is not enabled.

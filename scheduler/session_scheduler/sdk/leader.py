@@ -84,7 +84,7 @@ class Leadership:
         return self._elector.holder if self._elector is not None else ""
 
     async def renew(self) -> None:
-        """Write the present annotations now. Raises NotLeading if the lease is lost, ClusterError."""
+        """Write the current annotations now. Raises NotLeading if the lease is lost, or ClusterError."""
         if self._elector is not None:
             await self._elector.renew()
 

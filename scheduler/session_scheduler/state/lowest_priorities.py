@@ -1,4 +1,4 @@
-"""By node: the lowest priority of the tasks on it, as a column. Preemption reads first where victims can be at all.
+"""By node: the lowest priority of the tasks on it, as a column. Preemption reads it to skip nodes without victims.
 
 The cache adds the rows that change; the next use of the column reads them again.
 """

@@ -38,7 +38,7 @@ class Matching:
     def matches(self, device: Device, driver: str, selectors: Iterable[DeviceSelector], owner: str, claim: int) -> bool:
         """Whether a device matches all of the selectors; `owner` names their owner in errors.
 
-        Raises AllocationError if an expression fails, and OutOfWorkError.
+        Raises AllocationError if an expression fails, or OutOfWorkError.
         """
         for number, selector in enumerate(selectors):
             text = selector.cel.expression if selector.cel is not None else ""

@@ -118,7 +118,7 @@ class Search:
         """How many more choices may be tried."""
 
     def run(self, claims: Sequence[ResourceClaimSpec]) -> list[list[Chosen]] | None:
-        """The devices of each claim; None if there are none. Raises AllocationError, OutOfWorkError."""
+        """The devices of each claim; None if there are none. Raises AllocationError or OutOfWorkError."""
         for index, claim in enumerate(claims):
             self._claims.append(self._checked(claim, index))
         try:

@@ -67,7 +67,7 @@ class Writer:
             return False
 
     async def write(self, binding: Binding, special: Special | None) -> None:
-        """Write all claims of a pod, one after the other. Raises ClaimError, ClusterError."""
+        """Write all claims of a pod, one after the other. Raises ClaimError or ClusterError."""
         held = {one.claim.metadata.uid: one.allocation for one in self._holdings.of_pod(binding.task.uid)}
         names = claim_names(binding.pod)
         if isinstance(names, Refusal):
