@@ -36,7 +36,7 @@ def with_material(secret: Mapping[str, Any], material: Material) -> dict[str, An
 def material_of(secret: Mapping[str, Any]) -> Material | None:
     """The Secret's material; None if it is empty, for example because an administrator wants new keys.
 
-    Raises ForeignSecretError if it does not belong to the webhook, DamagedError if it is unusable.
+    Raises ForeignSecretError if it does not belong to the webhook, or DamagedError if it is unusable.
     """
     data = secret.get("data") or {}
     if not any(data.values()):

@@ -64,7 +64,7 @@ class KubeApi:
         """Return a consistent list of all objects in the collection at the path that match the selectors.
 
         `kind` is a msgspec struct with the fields to decode. Raises ClusterError: Unreadable if an object does not
-        match `kind`, NotFound if the API server does not serve the collection, Invalid for an invalid selector.
+        match `kind`, NotFound if the API server does not serve the collection, or Invalid for an invalid selector.
         """
         selected = selection(labels, fields)
 
@@ -98,7 +98,7 @@ class KubeApi:
         return await self._write("PATCH", f"{path}?{query}", manifest, APPLY_PATCH)
 
     async def delete(self, path: str, uid: str) -> None:
-        """Delete the object at the path if it has this uid. Raises ClusterError: NotFound, Conflict for another uid."""
+        """Delete the object at the path if it has this uid. Raises NotFound, or Conflict for another uid."""
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         await self._write("DELETE", path, body)
 

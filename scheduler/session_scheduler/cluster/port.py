@@ -283,5 +283,5 @@ class Cluster(Protocol):
     async def repeat_event(self, namespace: str, name: str, series: EventSeries) -> None:
         """Replace the series of an event, because it happened again.
 
-        Raises NotFound if the API server has dropped the event, Invalid for a count below 2.
+        Raises NotFound if the API server has dropped the event, or Invalid for a count below 2.
         """

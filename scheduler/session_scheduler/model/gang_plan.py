@@ -158,7 +158,7 @@ def _readable(pod_group: PodGroup) -> WrittenPlan | None:
 
 
 def plan_here(pod_group: PodGroup) -> GangPlan | None:
-    """The plan on a PodGroup; None if there is none. Raises PlanError; NeedsConfigMap if the plan is in a ConfigMap."""
+    """The plan on a PodGroup; None if there is none. Raises PlanError, or NeedsConfigMap if it is in one."""
     written = written_plan(pod_group)
     if written is None:
         return None

@@ -37,7 +37,7 @@ async def follow(
 
     The configuration is that of the scheduler. The observer has the whole cluster when the context begins; its state
     then changes at most once per second. If it can no longer follow the cluster, `observe` raises the error.
-    Raises InputError, and ClusterError if the API server refuses to list nodes, PodGroups or pods.
+    Raises InputError, or ClusterError if the API server refuses to list nodes, PodGroups or pods.
     """
     profiles = Registry(BUILTIN).load_calls(config)
     warn_of_extenders(config)

@@ -201,8 +201,8 @@ def _check_ways(slots: list[Resource], engine: Engine) -> None:
     steps = [amounts[kind] // low + 1 for kind, low in least.items()]
     if sum(steps) > _DEEPEST or prod(steps) > _MOST_STATES:
         raise NotSupported(
-            f"resources: slots side by side over {sum(amounts.values())} units of {', '.join(sorted(amounts))[:80]} "
-            "have too many ways to be filled for the library; use xor_slot, or ask for each slot by itself"
+            f"resources: the library cannot try all ways to fill slots side by side from {sum(amounts.values())} units "
+            f"of {', '.join(sorted(amounts))[:80]}; use xor_slot, or request each slot by itself"
         )
 
 
