@@ -47,7 +47,7 @@ def _bytes(value: float) -> str:
 
 
 def share(part: float, whole: float) -> float:
-    """A part of the whole, 0 to 1 or more; 0 of nothing."""
+    """A part of the whole, 0 to 1 or more; 0 if the whole is 0."""
     return part / whole if whole > 0 else 0.0
 
 

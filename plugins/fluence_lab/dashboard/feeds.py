@@ -1,4 +1,4 @@
-"""What pages show, computed once for all users who see the same, and what has changed since an earlier time.
+"""What pages show, computed once for all users who see the same content, and what has changed since an earlier time.
 
 A feed has the parts of one page: summary, tables and figures, each with the number of its last change. A client that
 reads slowly receives only the newest state of the parts that changed meanwhile, so no queue grows.
@@ -48,7 +48,7 @@ class Feed:
     """One subject's view and its parts."""
 
     def __init__(self, subject: Subject, numbers: Iterator[int]) -> None:
-        """`numbers` of changes are those of all feeds, so that a client's number of a forgotten feed is an old one."""
+        """All feeds share the `numbers` of changes, so a client's number from a forgotten feed is an old one."""
         self.subject = subject
         self._numbers = numbers
         self.number = 0

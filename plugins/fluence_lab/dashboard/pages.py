@@ -1,4 +1,4 @@
-"""What each page shows to each user: the state behind the pages, computed once for all users who may read the same.
+"""What each page shows to each user: the state, computed once for all users who may read the same namespaces.
 
 `run` observes the cluster every second; the server asks for the feed of a page.
 """

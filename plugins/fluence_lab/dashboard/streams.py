@@ -1,6 +1,6 @@
 """Event streams: the changes of a page as server-sent events.
 
-A stream ends when its user may no longer see the same: the browser then loads the page again.
+A stream ends when the permissions of its user change: the browser then loads the page again.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class Verdicts:
             del self._known[next(iter(self._known))]
 
     async def run(self) -> None:
-        """Compute what is asked for, for ever."""
+        """Compute the requested verdicts, forever."""
         while True:
             await self._asked.wait()
             self._asked.clear()

@@ -37,7 +37,7 @@ FindVictims = Callable[[Session, Group, PlacementResult], list[Preemption]]
 def allocate(session: Session) -> Iterator[Decision | None]:
     """Attempt each group. Yields its decision, or None if nothing was placed: `session.outcomes` has the reasons.
 
-    As with all actions, the engine stops after a group when the action's time is over.
+    As with all actions, the engine stops after a group when the action's time is up.
     """
     retried = session.snapshot.retried
     groups = list(session.snapshot.due)

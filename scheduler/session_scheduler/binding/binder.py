@@ -121,8 +121,8 @@ class Binder:
         """`objects` returns the known objects of a kind; `record_event` records events of plugins.
 
         `nominated` is called with the node before it is written to a pod's `nominatedNodeName`. `extender` returns the
-        extender that binds a pod. `namespace` is the scheduler's. `serves` is asked about a node directly before each
-        Binding.
+        extender that binds a pod. `namespace` is the scheduler's. The binder calls `serves` with the node directly
+        before each Binding.
         """
         self._cluster = cluster
         self._slots = asyncio.Semaphore(in_flight)

@@ -48,7 +48,7 @@ class ClosedNodes:
         return self._closed.keys()
 
     def reopen(self) -> None:
-        """Open the nodes whose time is over, or whose report has arrived."""
+        """Open the nodes whose time is up, or whose report has arrived."""
         self._closed = {node: (until, awaited) for node, (until, awaited) in self._closed.items()
                         if until > self.now and not self._is_reported(node, awaited)}  # fmt: skip
 
@@ -72,7 +72,7 @@ class ClosedNodes:
         return any(self._is_reported(node, awaited) for node, (_, awaited) in self._closed.items())
 
     def is_due(self, now: float) -> bool:
-        """Whether the time of a closed node is over, by another clock than that of the sessions."""
+        """Whether the time of a closed node is up, by another clock than that of the sessions."""
         closed = [(node, until) for node, (until, _) in self._closed.items()]
         self._opens = {one: self._opens.get(one, now + one[1] - self.now) for one in closed}
         return any(time <= now for time in self._opens.values())

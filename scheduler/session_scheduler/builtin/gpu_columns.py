@@ -219,7 +219,7 @@ class GpuColumns:
         """0 to 100, for a pod with this CPU request: half for the GPUs that it gets, half for the balance.
 
         The less it leaves on GPUs that other pods share already, the higher; untouched GPUs count 0. The closer a
-        node's used parts of CPU and of GPUs are afterwards, the higher: else GPUs would be left without CPU. If a
+        node's used parts of CPU and of GPUs are afterwards, the higher: otherwise GPUs would be left without CPU. If a
         node's GPUs are all whole or all shared, both halves count half, and nodes where pods share GPUs come first.
         """
         needs, whole, count = self._needs(share), WHOLE * self.per_thousandth, share.count

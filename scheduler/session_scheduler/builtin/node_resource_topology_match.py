@@ -165,7 +165,7 @@ class NodeResourceTopologyMatch:
 
     @hookimpl
     def serve(self, runtime: Runtime) -> AbstractAsyncContextManager[None]:
-        """Retry the rejected pods when an unchanged object comes to account for a pod: no event shows that."""
+        """Retry the rejected pods when an unchanged object begins to account for a pod: no event shows that."""
         return alongside(self._retry(runtime))
 
     async def _retry(self, runtime: Runtime) -> None:

@@ -130,7 +130,7 @@ class Reclaiming:
         """Why the tasks would exceed a bound of their queue after all evictions and nominations are complete.
 
         Without this check several preemptors of one session would each stay within the bound on their own. Preemptible
-        tasks that add to what their queue has must leave it within its share: else reclaim could evict them again.
+        tasks that add to what their queue has must leave it within its share: otherwise reclaim could evict them again.
         """
         group, session = scenario.group, self._session
         if not self._shares.tree.usable(group.queue):

@@ -158,7 +158,7 @@ class ExtenderClient:
         return found
 
     async def bind(self, pod: Pod, node: str) -> None:
-        """Let the extender bind the pod. Raises ExtenderError: the pod may be bound all the same."""
+        """Let the extender bind the pod. Raises ExtenderError: the pod may be bound nevertheless."""
         metadata = pod.metadata
         arguments = {"PodName": metadata.name, "PodNamespace": metadata.namespace, "PodUID": metadata.uid, "Node": node}
         problem = self._read(self._fields(await self._post(self.config.bind_verb, arguments)), "error", str | None)

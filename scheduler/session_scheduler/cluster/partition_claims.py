@@ -23,7 +23,7 @@ from session_scheduler.model.objects import Lease
 
 _log = structlog.get_logger(__name__)
 ANNOTATION: Final = "fluence.flux-framework.org/partition"
-"""On a Lease: what its holder serves alone, as JSON, so that two schedulers do not serve the same."""
+"""On a Lease: what its holder serves alone, as JSON, so that the claims of two schedulers do not overlap."""
 _LIMIT: Final = 50_000
 """The most bytes of the annotation, which each renewal of the Lease writes."""
 _PAUSE: Final = 1.0
@@ -73,7 +73,7 @@ class PartitionClaims:
         return {ANNOTATION: msgspec.json.encode(shown, order="sorted").decode()}
 
     async def check(self, cluster: Cluster) -> None:
-        """Raise PartitionError if another scheduler serves the same.
+        """Raise PartitionError if the claims of another scheduler overlap these.
 
         Schedulers without a partition are not compared with each other. Raises ClusterError.
         """

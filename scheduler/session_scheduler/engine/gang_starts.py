@@ -145,7 +145,7 @@ class GangStarts:
         """Whether members of the group's start are bound, or may be, so that the others must follow.
 
         Nodes of members whose binds fail stay reserved until these are placed again, the gang has started, or it times
-        out: else its running members could be evicted because of later pods.
+        out: otherwise its running members could be evicted because of later pods.
         """
         starting = self._starting.get(group.key)
         if not starting or group.missing or group.key in self._evicting:

@@ -70,7 +70,7 @@ INGESTED_AT_ONCE = 500
 cluster."""
 _DECIDED_AT_ONCE = 8
 """Pods to decide on, in about 3 ms, before yielding to other tasks: yielding costs a tenth of the time for a pod, and
-cold processor caches. After a pod that needs preemption, as long as many others, a session yields at once."""
+cold processor caches. A session yields at once after a pod that needs preemption: that takes as long as many pods."""
 
 
 def watched_kinds(profiles: Mapping[str, HookCalls]) -> list[type[KubeObject]]:

@@ -69,7 +69,7 @@ class Failure(msgspec.Struct, frozen=True):
     held: str | None = None
     """The record of its resources that the Binding was to write, None if there is none."""
     unknown: bool = False
-    """Whether the pod may be bound all the same."""
+    """Whether the pod may be bound nevertheless."""
     why_unknown: str = ""
     """Why the outcome is unknown."""
     error: BaseException | None = None

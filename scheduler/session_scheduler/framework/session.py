@@ -74,7 +74,7 @@ class Session(Callbacks):
         options: SessionOptions = SessionOptions(),  # noqa: B008 (immutable)
         expired: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`expired` returns whether the time of the action is over: then it tries no further group."""
+        """`expired` returns whether the time of the action is up: then it tries no further group."""
         cache, wall = snapshot.cache, snapshot.wall
         super().__init__(cache.table, calls)
         self.snapshot = snapshot

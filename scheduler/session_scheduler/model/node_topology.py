@@ -46,6 +46,6 @@ class NodeResourceTopology(ClusterScoped, frozen=True, tag_field="kind", tag="No
 
     api_version: str = "topology.node.k8s.io/v1alpha2"
     topology_policies: tuple[str, ...] = ()
-    """Deprecated by `attributes`, which take precedence."""
+    """Deprecated in favour of `attributes`, which take precedence."""
     attributes: tuple[Attribute, ...] = ()
     zones: tuple[Zone, ...] = ()

@@ -232,7 +232,7 @@ def _namespace(item: Item) -> str:
 
 
 class Waiting:
-    """The items that wait for a writer: conditions and events in separate lanes, so that neither delays the other.
+    """The items that wait for a writer: conditions and events in separate queues, so that neither delays the other.
 
     At most `limit` events wait. Beyond it the namespace with the most events loses its oldest. Conditions have no
     limit: each object has at most a few.

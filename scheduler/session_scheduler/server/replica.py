@@ -199,7 +199,8 @@ class Replica:
             self._claims.put(plugin, by_kind)
 
     async def _confirm_claims(self, cluster: KubernetesCluster) -> None:
-        """Raise PartitionError if another scheduler serves the same. Retries while the API server does not answer."""
+        """Raise PartitionError if the claims of another scheduler overlap. Retries while the API server does not
+        answer."""
         while True:
             try:
                 await self._claims.confirm(cluster)

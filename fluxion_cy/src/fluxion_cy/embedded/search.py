@@ -43,7 +43,7 @@ class Compiled:
 
 
 class Compiler:
-    """Reads jobspecs and lays them out, equal ones only once: a scheduler asks for the same again and again."""
+    """Reads jobspecs and lays them out, equal ones only once: a scheduler requests the same ones again and again."""
 
     def __init__(self, engine: Engine, flexible: bool = False) -> None:
         self._engine = engine

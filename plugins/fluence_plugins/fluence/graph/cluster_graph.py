@@ -100,7 +100,7 @@ class ClusterGraph:
         self.host_names: dict[int, str] = {}
         self.virtual: dict[str, VirtualNode] = {}
         self.memo: dict[Hashable, Any] = {}
-        """Results that others derived from `virtual`; a change empties it."""
+        """Results that other modules derived from `virtual`; a change drops them."""
         self.extra_places: dict[str, int] = {}
         """By path of a shared device: its places beyond those of the configuration, for present holders. Set before its
         tree is added; removed with the tree."""

@@ -114,7 +114,7 @@ class _DeviceRequest(msgspec.Struct, frozen=True):
     slots: int
     prefer: _Attributes = ()
     least: int = 0
-    """The minimum number of `prefer` that a device satisfies."""
+    """The minimum number of preferences in `prefer` that a device satisfies."""
 
     def __str__(self) -> str:
         return in_words(dict(self.require), self.backend)

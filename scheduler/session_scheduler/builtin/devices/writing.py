@@ -56,7 +56,7 @@ class Writer:
         self._timeout = timeout
 
     def is_late(self, allocation: Allocation) -> bool:
-        """Whether the timeout for the devices' binding conditions is over."""
+        """Whether the timeout for the devices' binding conditions has expired."""
         since = allocation.allocation_timestamp
         if since is None or not waits_for_conditions(allocation):
             return False
