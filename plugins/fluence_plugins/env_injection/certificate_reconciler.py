@@ -2,9 +2,9 @@
 configuration.
 
 All replicas do the same at each check, without a leader. The first one creates or replaces the Secret (guarded by its
-resourceVersion), and the others use it. When the CA changes, the order matters: first the configuration trusts the new
-CA, and only from the next check on, the replicas serve its certificate, because API servers see a changed configuration
-with a delay. For the same reason a replica is ready only when a check has found its CA already trusted.
+resourceVersion), and the others use it. When the CA changes, the order matters. First the configuration trusts the new
+CA. The replicas serve its certificate only from the next check on, because API servers see a changed configuration with
+a delay. For the same reason a replica is ready only when a check has found its CA already trusted.
 """
 
 import asyncio

@@ -288,8 +288,8 @@ class Trial:
         return self._reservable(nodes, fitting) if self._asks_reservable else fitting
 
     def reprieve(self, units: Mapping[str, Units]) -> dict[str, list[int] | None]:
-        """For some nodes, each with its units of pods in order: the places of the units that must stay removed if all
-        are removed, and then put back one by one while the single task fits. None if it does not fit without all units.
+        """For each node the places of the units that must stay removed so that the single task fits. All units are
+        removed, then put back one by one, in order, while the task fits. None if removing all is not enough.
 
         Only if filters evaluate each node by that node alone (`by_node`), and for units on that node only. The pods are
         in place afterwards. Raises PluginError.

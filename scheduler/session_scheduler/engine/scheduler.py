@@ -200,8 +200,8 @@ class Scheduler:
     async def recover(self) -> None:
         """Let the plugins recover the allocations of the bound pods in the cache, then recover the plans.
 
-        After a standby these are the allocations that changed since its last update. Raises InputError if a plugin's
-        input does not match the cluster, else PluginError.
+        A replica that stood by recovers only the allocations that have changed since its last update. Raises InputError
+        if a plugin's input does not match the cluster, else PluginError.
         """
         await self.plugin_sync.release_changed(lost=True)
         for failure in self.plugin_sync.sync_nodes().values():

@@ -253,9 +253,9 @@ class Trial(Protocol):
         """
 
     def reprieve(self, units: Mapping[str, Sequence[Sequence[Task]]]) -> Mapping[str, list[int] | None]:
-        """Return for some nodes, each with units of its tasks in an order: the places of the units that must stay
-        removed if all are removed, and then put back one by one while the single task fits. None if removing all is not
-        enough. Everything is in place afterwards. Use it only with `by_node`. Raises PluginError.
+        """Return for each of these nodes the places of the units that must stay removed so that the single task fits.
+        All units of the node are removed, then put back one by one, in order, while the task fits. None if removing all
+        is not enough. Everything is in place afterwards. Use it only with `by_node`. Raises PluginError.
         """
 
     def why_each(self, nodes: Sequence[str]) -> list[list[str]]:

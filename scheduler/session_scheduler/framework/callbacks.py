@@ -258,9 +258,9 @@ class Callbacks:
 
         The scheduler calls it for each candidate node, before it takes the cheapest one; for a gang, for the scenario
         that it found. The first reason counts. `alike` is a promise for the scenarios of one pod, for all pods of one
-        class, queue and priority: if the victims, without those that were evicted before (`session.leaves`), are in the
-        same queues, of the same classes and priorities, preemptible alike, and count alike (`session.queues.by_model`),
-        the answer is the same on every node.
+        class, queue and priority: on every node the answer is the same for equal victims. Victims are equal if they are
+        in the same queues, of the same classes and priorities, preemptible alike, and count alike
+        (`session.queues.by_model`). Those that were evicted before (`session.leaves`) do not matter.
         """
         self.registered.preempt_validators.append(self._callback("preempt validator", check))
         self.registered.preempts_alike &= alike
@@ -285,9 +285,9 @@ class Callbacks:
 
         `alike(group)` is a promise: for groups with equal values, `may_end` answers the same for victims of the same
         queue and classes that count alike. So does `together` for pods of one class, queue and preemptibility. If the
-        cheapest victims are rejected, `together(group, units)` chooses others: of tuples of tasks that are evicted
-        together, the least important first, it returns for each its damage (0 for none), or None if it must not be
-        evicted in addition to the others. The scheduler evicts units of less damage first.
+        cheapest victims are rejected, `together(group, units)` chooses others. Units are tuples of tasks that are
+        evicted together, the least important first. It returns the damage of each (0 for none), or None if the unit
+        must not be evicted in addition to the others. The scheduler evicts units of less damage first.
         """
         self.registered.reclaimable.append(self._callback("reclaimable", may_end))
         if queues is not None:

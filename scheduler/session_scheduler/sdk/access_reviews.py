@@ -119,9 +119,9 @@ class AccessReviews:
         return user
 
     async def allowed(self, user: User, attributes: Mapping[str, Any]) -> bool:
-        """Whether a user may do this. Raises ClusterError.
+        """Whether a user has a permission. Raises ClusterError.
 
-        `attributes` are of a SubjectAccessReview's specification, such as
+        `attributes` are fields of a SubjectAccessReview's spec, such as
         {"nonResourceAttributes": {"path": "/explain", "verb": "get"}}.
         """
         spec = {"user": user.username, "uid": user.uid, "groups": user.groups, "extra": user.extra, **attributes}

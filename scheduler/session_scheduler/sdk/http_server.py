@@ -1,8 +1,8 @@
 """HTTP endpoints for probes, Prometheus and users: /metrics, /healthz, /livez, /readyz, /configz, /explain. Read only.
 
-Public: every server of the command has them. Probes and metrics are open and answered from memory, so a probe's
-timeout means a stuck event loop. `authorize` decides about every other path. Each path has a rate limit, so that a
-flood of requests does not delay the scheduler, which runs on the same thread.
+Public: every server that the command runs has these endpoints. Probes and metrics are open and answered from memory, so
+a probe's timeout means a stuck event loop. `authorize` decides about every other path. Each path has a rate limit, so
+that a flood of requests does not delay the scheduler, which runs on the same thread.
 """
 
 from __future__ import annotations
