@@ -81,7 +81,7 @@ def connect(
     kubeconfig: str | Path | None = None, context: str | None = None, *, config: Settings = None,
     levels: tuple[str, ...] = (),
 ) -> Lab:  # fmt: skip
-    """A live cluster as it is now; nothing is written to it. Raises InputError and ClusterError."""
+    """A live cluster as it is now; nothing is written to it. Raises InputError or ClusterError."""
     path = str(kubeconfig) if kubeconfig is not None else None
     return Lab(_wait(read(kubeconfig=path, context=context, live=True, config=_settings(config), levels=levels)))
 

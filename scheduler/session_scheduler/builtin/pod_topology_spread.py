@@ -181,7 +181,7 @@ class PodTopologySpread:
         return Prepared(state, Scope.ANY if hard else SKIP, Scope.ANY if soft else SKIP)
 
     def _constraints(self, view: ClusterView, pod: Pod, action: str) -> list[Constraint]:
-        """The pod's own constraints with this action, else the defaults. Raises SelectorError and ValidationError."""
+        """The pod's own constraints with this action, else the defaults. Raises SelectorError or ValidationError."""
         own = pod.spec.topology_spread_constraints
         if own:
             written = [_read(one) for one in own]

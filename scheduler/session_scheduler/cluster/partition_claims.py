@@ -94,7 +94,7 @@ class PartitionClaims:
     async def claim(self, cluster: Cluster, plugin: str, names: Names) -> None:
         """Replace the names of a plugin, and confirm new ones.
 
-        Raises PartitionError or ClusterError, and changes nothing then.
+        Raises PartitionError or ClusterError; in that case it changes nothing.
         """
         async with self._changing:
             before, self.own = self.own, self._with(plugin, names)

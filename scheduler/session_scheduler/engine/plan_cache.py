@@ -26,7 +26,7 @@ from session_scheduler.state.cache import Cache, pod_group_key
 
 _log = structlog.get_logger(__name__)
 _LONGEST_GATE = 30.0
-"""Seconds after the start for which all groups wait until found plans are void."""
+"""Seconds after the start for which all groups wait until the plans found at the start are void."""
 _RETRYABLE = (Unavailable, TooManyRequests)
 """Errors after which the same request may succeed."""
 _GIVEN_UP = 16
@@ -64,12 +64,12 @@ class PlanCache:
     _gates: set[str] = field(default_factory=set, init=False)
     """Groups whose plans were found at the start and are being voided."""
     _recovering: dict[str, str] = field(default_factory=dict, init=False)
-    """By group: the found attempt that is being carried out."""
+    """By group: the attempt of a plan found at the start that is being carried out."""
     _started: float = field(default=0.0, init=False)
     """When the scheduler started."""
 
     def start(self) -> None:
-        """Requests of found plans may be in flight for some time from now on."""
+        """From now on, and for some time, requests of another replica's plans may be in flight."""
         self._started = self.clock.now()
 
     def forget(self, key: str) -> None:
@@ -153,7 +153,7 @@ class PlanCache:
         return attempt in self._given_up.get(key, ())
 
     def recover(self, key: str, attempt: str) -> None:
-        """This replica carries out a found attempt."""
+        """This replica carries out an attempt of another replica."""
         self._recovering[key] = attempt
 
     def carried_out(self, key: str, swap: PlanSwap) -> None:
@@ -169,11 +169,11 @@ class PlanCache:
             self._gates.discard(key)
 
     def gated(self) -> bool:
-        """Whether all groups must wait: requests of found plans may still bind pods."""
+        """Whether all groups must wait: requests of another replica's plans may still bind pods."""
         return bool(self._gates) and self.clock.now() < self._started + _LONGEST_GATE
 
     def gate(self, key: str) -> None:
-        """Let all groups wait, shortly after the start, until the found plan of a group is void.
+        """Let all groups wait, shortly after the start, until the plan that another replica left for a group is void.
 
         Later no other replica's requests can be in flight; and plans are untrusted.
         """
@@ -181,7 +181,7 @@ class PlanCache:
             self._gates.add(key)
 
     def ungate(self, key: str, answer: object) -> None:
-        """A found plan was voided, or cannot be; only a retryable error keeps other groups waiting."""
+        """A plan of another replica was voided, or cannot be; only a retryable error keeps other groups waiting."""
         if not isinstance(answer, _RETRYABLE):
             self._gates.discard(key)
 

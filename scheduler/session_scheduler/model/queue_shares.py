@@ -2,8 +2,9 @@
 
 Each queue first gets its deserved amounts, as far as it requests them. The rest of its parent's share goes to the
 queues that request more: the highest priority first, and by weight within a priority, until each has what it requests
-or reaches its limit (water-filling). The units that weights do not divide evenly go to the largest remainders, then by
-name. Queues are ordered by dominant share: the highest ratio of allocated amount to fair share of any resource.
+or reaches its limit (water-filling). The units that weights do not divide evenly go to the queues with the largest
+remainders, then in the order of names. Queues are ordered by dominant share: the highest ratio of allocated amount to
+fair share of any resource.
 
 The plugin Proportion calls this module. Source: KAI-Scheduler's plugin `proportion` (division and strategies); Ghodsi
 et al., NSDI 2011 (dominant resources).

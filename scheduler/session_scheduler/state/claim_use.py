@@ -80,7 +80,7 @@ class ClaimUse:
         return self._set(claim, _NOTHING, allocated=False)
 
     def use(self, claims: Iterable[str], queue: str, names: Iterable[str], sign: int) -> None:
-        """Count one more or one less pod of a queue or its descendants that uses these claims."""
+        """Count one more or one fewer pod of a queue or its descendants that uses these claims."""
         for claim in claims:
             queues = self._users.setdefault(claim, {})
             users = queues.setdefault(queue, _Users())
@@ -97,7 +97,7 @@ class ClaimUse:
                     del self._users[claim]
 
     def hold(self, claims: Iterable[str], sign: int) -> None:
-        """Count one more or one less pod on a node that uses these claims."""
+        """Count one more or one fewer pod on a node that uses these claims."""
         for claim in claims:
             self._holders[claim] += sign
             if not self._holders[claim]:

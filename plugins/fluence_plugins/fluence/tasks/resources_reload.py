@@ -24,7 +24,7 @@ log = logging.getLogger("fluence")
 class ResourcesReload:
     """Passes each new configuration of the file (None: no file) to `apply`.
 
-    `apply` raises FluenceError for an invalid one, and changes nothing then.
+    For an invalid one, `apply` raises FluenceError and changes nothing.
     """
 
     def __init__(
