@@ -29,10 +29,10 @@ class GraphMetrics:
         yield _gauges("graph_vertices", "Vertices of the graph, by type.", "type", self._by_type())
         yield _gauge("held_jobs", "Allocations that pods hold.", len({jobid for share in held for jobid in share}))
         yield _gauge("held_pods", "Pods that hold something in the graph.", len(held))
-        yield _gauge("missing_parts", "Parts of allocations that the graph does not have now.", missing)
+        yield _gauge("missing_parts", "Resources that running pods hold and the graph lacks.", missing)
         yield _gauges(
             "foreign_load_hosts",
-            "Hosts whose foreign load the graph holds: in full, or in part if the host has too much.",
+            "Nodes with foreign load that is allocated in the graph: as a whole, or in part on overcommitted nodes.",
             "held",
             {"whole": loads.count(True), "part": loads.count(False)},
         )

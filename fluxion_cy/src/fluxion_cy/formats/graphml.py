@@ -62,7 +62,7 @@ def read_graphml(text: object) -> tuple[list[Item], list[Item]]:
     keys = _keys(root)
     graph = next(root.named("graph"), None)
     if graph is None:
-        raise InvalidGraph("grug: <graphml> holds no <graph>")
+        raise InvalidGraph("grug: <graphml> contains no <graph>")
     nodes = [_item(element, "node", keys, element.needs("id")) for element in graph.named("node")]
     return nodes, [_edge(element, graph, keys) for element in graph.named("edge")]
 

@@ -32,7 +32,7 @@ def text_of(document: Any, error: type[FluxionError], what: str) -> bytes:
     """JSON in UTF-8. Raises `error` for a string with half of a surrogate pair or a null character."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     if "\\u0000" in text:
-        raise error(f"{what}: a string holds a null character")
+        raise error(f"{what}: a string contains a null character")
     return word(text, error, what)
 
 
@@ -43,7 +43,7 @@ def word(text: str, error: type[FluxionError], what: str) -> bytes:
     except UnicodeEncodeError:
         raise error(f"{what}: {shown(text)} is not valid text") from None
     if b"\0" in encoded:
-        raise error(f"{what}: {shown(text)} holds a null character")
+        raise error(f"{what}: {shown(text)} contains a null character")
     return encoded
 
 

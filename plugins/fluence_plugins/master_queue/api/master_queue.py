@@ -45,7 +45,7 @@ class LendTo(_Object, frozen=True):
 
 
 class NatsFlavor(_Object, frozen=True):
-    """spec.flavors[].natsFlavor: pools that publish below a subject, and the virtual node that leads to them."""
+    """spec.flavors[].natsFlavor: pools that publish below a subject, and the virtual node in front of them."""
 
     nats_connector: str = ""
     nats_subject: str = ""

@@ -62,7 +62,7 @@ def desired_local_queues(
                 kept.add(f"{namespace.key}/{name}={queue}")  # an existing one stays: its queue may return
                 problems.append(f"{field}: no MasterQueue has a ClusterQueue {queue}: use an existing one")
             elif leads.setdefault(name, queue) != queue:
-                problems.append(f"{field}: {name} already leads to {leads[name]}: name each LocalQueue once")
+                problems.append(f"{field}: {name} already points to {leads[name]}: name each LocalQueue once")
             elif known is not None and known.owner not in ours:
                 problems.append(f"{field}: LocalQueue {name} does not belong to a MasterQueue: choose another name")
             elif known is not None and known.spec.get("clusterQueue") != queue:

@@ -80,7 +80,7 @@ def test_a_root_alone_is_a_graph() -> None:
         ("", "not well-formed"),
         ("<graphml>", "not well-formed"),
         ("<graph/>", "<graph>, not <graphml>"),
-        ("<graphml/>", "holds no <graph>"),
+        ("<graphml/>", "contains no <graph>"),
         (SMALL.replace("<graphml>", "<graphml>&x;"), "not well-formed"),
         ("<!DOCTYPE graphml>" + SMALL, "DOCTYPE and entities"),
         ('<!DOCTYPE x [<!ENTITY a "aaaa">]>' + SMALL, "DOCTYPE and entities"),

@@ -125,7 +125,7 @@ def test_of_two_entries_with_one_name_the_first_counts(known: str | None) -> Non
     else:
         assert (wanted(found), found.gone) == ([("one", "a", "group1")], ())
     assert found.problems == (
-        "Namespace one: vk.io/local-queues: 'a=masterqueue': a already leads to group1: name each LocalQueue once",
+        "Namespace one: vk.io/local-queues: 'a=masterqueue': a already points to group1: name each LocalQueue once",
     )
 
 
