@@ -98,7 +98,7 @@ def bars(source: ColumnDataSource, value: str, colour: str, label: str, most: fl
 
 
 def count_pods(axis: Axis) -> None:
-    """Show an axis about pods, with ticks at whole numbers."""
+    """Show an axis that counts pods, with ticks at whole numbers."""
     from bokeh.models import BasicTicker
 
     axis.ticker = BasicTicker(min_interval=1, num_minor_ticks=0)

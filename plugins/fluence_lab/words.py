@@ -78,7 +78,7 @@ def listed(texts: Sequence[str], most: int = 3) -> str:
 
 
 def short(text: str, most: int = 90) -> str:
-    """A text of at most so many letters."""
+    """A text of at most this many characters."""
     return text if len(text) <= most else text[: most - 1] + "…"
 
 

@@ -10,7 +10,8 @@ Contracts for all hooks:
 * If a hook raises an exception, or returns a value that its contract does not allow, the attempt of the group that is
   being scheduled fails. The reason names the plugin and the hook. The cycle continues with the next group.
 * A class (`TaskClass`) represents all pods with equal needs. The scheduler notes what a hook reads of `cls.pod`, and
-  splits the class by the fields in which its pods may differ. Avoid the pod's name and uid: each pod would be a class.
+  splits the class by the fields in which its pods may differ. Avoid the pod's name and uid: each pod would be a class
+  of its own.
 * Read kinds other than nodes and pods with `session.objects(PersistentVolume)`. It maps keys (namespace/name, or the
   name) to objects as they are in this session. While `session.objects_version(kind)` does not change, what you computed
   from them stays valid. The mapping is empty for a kind that the API server does not let the scheduler list.

@@ -48,18 +48,18 @@ class FluenceArguments(PluginArguments):
 
     resources: path of resources.yaml, which must exist (default: the path in FLUENCE_RESOURCES, which may not exist
     yet; without either there are no virtual resources). resourcesText: the content of such a file, in place of one.
-    matchPolicy: a match policy of Fluxion (default: FLUENCE_MATCH_POLICY, else first). matchBudget: the most matches
-    for a group beyond the first order of its classes, which is always tried to its end, and the most attribute values
-    for a pod whose devices disagree. requireInjectedEnv: whether a live cluster's pod that requests devices without the
-    webhook's environment is refused. makePodGroups: whether a live cluster's groups by label get PodGroups.
+    matchPolicy: a match policy of Fluxion (default: FLUENCE_MATCH_POLICY, else first). matchBudget: the maximum number
+    of matches for a group beyond the first order of its classes, which is always tried to its end, and of attribute
+    values for a pod whose devices disagree. requireInjectedEnv: whether a live cluster's pod that requests devices
+    without the webhook's environment is refused. makePodGroups: whether a live cluster's groups by label get PodGroups.
     goCompatible: whether they get PodGroups as in the Go version: with the names of the groups, and for consumers, too;
-    pods that name such a PodGroup and pods with only the label are one group.
-    cpuAccounting: whether pods take whole cores, at least one, or the millicores that they request as in Kubernetes;
-    with `auto` pods of groups and pods that request gpus or devices take whole cores.
-    gpuResources: the extended resources that are gpus; the first has the type `gpu`, each other one its own type.
-    engine: the engine of the matches, the embedded one or Fluxion's own library. library: the path of that library
-    (default: FLUXION_REAPI_LIB, else the loader's search). memoryChunk: with the library, the unit in which memory is
-    allocated. topology: the levels between cluster and nodes, outermost first, each a type and a label of the nodes.
+    pods that name such a PodGroup and pods with only the label are one group. cpuAccounting: whether pods take whole
+    cores, at least one, or the millicores that they request as in Kubernetes; with `auto` pods of groups and pods that
+    request gpus or devices take whole cores. gpuResources: the extended resources that are gpus; the first has the type
+    `gpu`, each other one its own type. engine: the engine of the matches, the embedded one or Fluxion's own library.
+    library: the path of that library (default: FLUXION_REAPI_LIB, else the loader's search). memoryChunk: with the
+    library, the unit in which memory is allocated. topology: the levels between cluster and nodes, outermost first,
+    each a type and a label of the nodes.
     """
 
     resources: str | None = None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class GraphMetrics:
-    """Metrics of a live graph. Vertices are recounted only after its hosts changed."""
+    """Metrics of a live graph. Vertices are recounted only after the graph's hosts have changed."""
 
     def __init__(self, live: LiveGraph) -> None:
         self._live = live

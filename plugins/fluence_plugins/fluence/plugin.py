@@ -384,8 +384,8 @@ class FluencePlugin:
     ) -> list[str | None] | None:
         """Why a pod would not fit on each node without the tasks in `gone`, or None if it would.
 
-        It answers for pods without devices, on shared hosts. It does not while a maintenance window is ahead: whether
-        that closes a node depends on the pod's duration, in which pods of a class differ.
+        It answers for pods without devices, on shared hosts. It does not answer while a maintenance window is ahead:
+        whether the window closes a node depends on the pod's duration, in which pods of a class differ.
         """
         requests = self._requests[task.cls]
         if requests.devices or not self.live.shares_hosts or self._topology.constrains(task.group):

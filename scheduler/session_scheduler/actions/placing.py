@@ -460,8 +460,8 @@ def too_few(group: Group, ready: Sequence[Task]) -> str:
 def required_first(session: Session, group: Group, tasks: list[Task]) -> list[Task]:
     """Tasks in placement order: first those that the sub-groups need to start, then the others.
 
-    Both parts are in sub-group order, with tasks of no sub-group last. Without sub-groups the task order stays. Raises
-    PluginError.
+    Both parts are in sub-group order, with tasks without a sub-group last. Without sub-groups the task order stays.
+    Raises PluginError.
     """
     if not group.minima:
         return tasks

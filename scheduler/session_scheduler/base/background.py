@@ -17,7 +17,7 @@ _log = structlog.get_logger(__name__)
 async def alongside(work: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
     """Run endless work as a task. The end of the context cancels the task and waits for it.
 
-    A failure is logged at once with its traceback. Without that it would show only when the program ends.
+    A failure is logged at once with its traceback. Otherwise it would appear only when the program ends.
     """
     async with background(_logged(work)):
         yield

@@ -1,6 +1,6 @@
 """A client's HTTP/1.1 connection: one request at a time, its response read whole or streamed.
 
-asyncio carries the bytes, httptools (llhttp) parses them. Bytes after a complete response are ignored, and the
+asyncio carries the bytes, and httptools (llhttp) parses them. Bytes after a complete response are ignored, and the
 connection is not reused. A connection never follows redirects, decompresses or retries.
 """
 

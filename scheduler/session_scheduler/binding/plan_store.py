@@ -4,8 +4,8 @@ If two replicas write a plan, one wins; after a crash another replica recovers t
 annotation goes to a ConfigMap in the scheduler's namespace, which is written first. Owner references cannot cross
 namespaces, so the store deletes it: with the plan, or, if the PodGroup was gone first, before the next such plan.
 
-Before a plan is replaced or aborted, no request of it may bind a pod any more. So its state becomes "abort" first, then
-every unbound pod of it is touched (`touch`). If one of them is bound by then, the old plan stays.
+Before a plan is replaced or aborted, no request of that plan may bind a pod any more. So its state becomes "abort"
+first, then every unbound pod of it is touched (`touch`). If one of them is bound by then, the old plan stays.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class ReservationPods:
     # ------------------------------------------------------------------ changes
 
     def update(self, change: NodeChange) -> list[Pod] | None:
-        """Update a node. Returns the reservation pods that it lost; None if it has and had no pod that matters."""
+        """Update a node. Returns the reservation pods that it lost; None if it never had relevant pods."""
         name, before = change.name, self._nodes.get(change.name)
         pods = {task.name: task for task in change.tasks if self._gpu(task.pod) is not None}
         sharers = tuple(task for task in change.tasks if share_held(task.cls) is not None)

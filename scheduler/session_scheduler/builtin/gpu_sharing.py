@@ -127,7 +127,7 @@ class GpuSharing:
 
     @hookimpl
     def footprint(self, cls: TaskClass) -> Iterable[Hashable] | None:
-        """The counter of sharers, and that of the share. The GPU of a reservation pod counts with its sharers only."""
+        """The counter of sharers, and that of the share. The GPU of a reservation pod counts only for its sharers."""
         if not shares_gpus(cls.pod.metadata):
             return map(Uncounted, self._resources) if self._is_reservation(cls.pod) else None
         self._active = True

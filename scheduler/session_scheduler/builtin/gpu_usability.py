@@ -1,7 +1,8 @@
 """The measure of GpuFragmentation: how much of the free GPUs on each node the pods of a workload can use, in columns.
 
 A state is what is free on one node; states are the rows of an integer matrix. Its columns are CPU (millicores), memory
-(bytes), whether a pod with whole GPUs and whether a sharer may come, and the free thousandths of each GPU, ascending.
+(bytes), whether a pod with whole GPUs and whether a sharer may be placed, and the free thousandths of each GPU,
+ascending.
 """
 
 from __future__ import annotations
@@ -178,7 +179,7 @@ class Losses:
     """By request and node: how much less the workload can use after a pod with that request is placed there.
 
     It keeps what requests can use, and computes it for nodes whose state has changed since, and for new requests. So
-    new weights cost a sum over the requests. What it has kept changes no answer.
+    new weights cost a sum over the requests. The kept results never change an answer.
     """
 
     def __init__(self, memories: IntColumn, width: int, *, mixed: bool) -> None:

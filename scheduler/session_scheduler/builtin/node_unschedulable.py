@@ -45,7 +45,7 @@ class NodeUnschedulable(WithoutArguments):
 
     @hookimpl
     def filter_key(self) -> bool:
-        """One for all classes that do not tolerate the taint."""
+        """One key for all classes that do not tolerate the taint."""
         return True
 
     @hookimpl

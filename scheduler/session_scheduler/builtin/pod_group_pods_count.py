@@ -10,7 +10,7 @@ from session_scheduler.model.groups import Group, Task
 
 
 class PodGroupPodsCount(WithoutArguments):
-    """Scores a domain by the number of the group's pods on nodes, including those already there."""
+    """Scores a domain by the number of the group's pods that would be on its nodes, including bound ones."""
 
     name = "PodGroupPodsCount"
     normalise = Normalise.MAX

@@ -38,7 +38,7 @@ class SoftConstraint:
         self._column = table.pods.column(query)
 
     def size(self, rows: BoolColumn) -> int:
-        """The number of domains of these rows. Nodes without the label share one with those whose label is empty."""
+        """The number of domains of these rows. Nodes without the label count as nodes with an empty one."""
         if self.by_node:
             return int(np.count_nonzero(rows))
         found = self.domains.inhabited(rows)

@@ -67,7 +67,7 @@ class Reach:
         return self.selected(_by_labels(volume.required))
 
     def rows_as_written(self, volume: PersistentVolume) -> RowIndex:
-        """The same as rows: with thousands of nodes many volumes are local to one of them."""
+        """Like `as_written`, as rows: with thousands of nodes many volumes are local to one node."""
         required = volume.required
         found = self._rows.get(required)
         if found is None:

@@ -113,9 +113,9 @@ def read_manifests(
     """Read the objects in files, directories and `-` (see `documents.read_documents`), and create pods for workloads.
 
     `stdin` is read for `-`; it defaults to the process's standard input. `there` are the objects of an existing
-    cluster, and so are those of a snapshot among the files: their names are taken, and new pods can use their nodes and
-    priority classes. `refused` maps each kind that is not allowed here to an error message. `validate` applies to
-    objects that a person wrote: not to those of a snapshot or of an API server.
+    cluster. Those of a snapshot among the files count as existing, too. The names of existing objects are taken, and
+    new pods can use their nodes and priority classes. `refused` maps each kind that is not allowed here to an error
+    message. `validate` applies to objects that a person wrote: not to those of a snapshot or of an API server.
 
     Raises ManifestError: one line with file, object, field and remedy. With several invalid fields it raises
     InputError, with a line for each.

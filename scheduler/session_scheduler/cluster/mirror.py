@@ -157,7 +157,7 @@ class Mirror:
     async def add(self, listing: Awaitable[Listing[KubeObject]], kind: type[KubeObject]) -> None:
         """Deliver the objects of a list of a part of the kind that are not known yet.
 
-        The watch may be behind the list, or ahead of it: what it deletes during the list is not added.
+        The watch may be behind the list, or ahead of it: objects that the watch deletes during the list are not added.
         """
         follower = self._of(kind)
         with follower.known.noting_deleted() as deleted:

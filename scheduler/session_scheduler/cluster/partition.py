@@ -172,7 +172,7 @@ class Partition:
             self._mirror.drop(Pod, self._scope.keeps)
 
     async def run(self, mirror: Mirror) -> None:
-        """Let nodes join, until cancelled. `mirror` reads from this partition. It may run again after that."""
+        """Let nodes join, until cancelled. `mirror` reads from this partition. May be called again afterwards."""
         self._mirror = mirror
         mirror.drop(Pod, self._scope.keeps)  # of nodes that have left before
         self._joined = asyncio.Queue()  # `_joining` has all nodes that have not joined yet

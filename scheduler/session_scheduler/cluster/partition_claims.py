@@ -1,7 +1,7 @@
 """What a scheduler serves alone, as an annotation of its Lease, and the check that no other scheduler serves it, too.
 
-A leader writes its claims, then reads those of the others, and only then uses them. So of two that claim the same at
-once at least one sees the other. See docs/adr/0052.
+A leader writes its claims, then reads those of the others, and only then uses them. So if two schedulers claim the same
+name at once, at least one sees the other's claim. See docs/adr/0052.
 """
 
 from __future__ import annotations

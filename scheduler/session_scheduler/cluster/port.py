@@ -145,10 +145,10 @@ class Cluster(Protocol):
     ) -> AsyncGenerator[WatchEvent[Kube], None]:
         """Yield every change after this resourceVersion (of a list or an event), in order.
 
-        With `labels`, an object that no longer has them is deleted, and one that now has them is added (a watch may
-        report it as modified).
-        The iterator may end at any time, like a connection: watch again from the last event's resourceVersion. It
-        raises Gone if that version is too old (list again), and Invalid if it is not valid. `aclose` ends it early.
+        With `labels`, an object that loses them counts as deleted, and one that gets them as added (a watch may report
+        it as modified). The iterator may end at any time, like a connection: watch again from the last event's
+        resourceVersion. It raises Gone if that version is too old (list again), and Invalid if it is not valid.
+        `aclose` ends it early.
         """
 
     async def get(self, kind: type[Kube], namespace: str, name: str, *, api_version: str = "") -> Kube:

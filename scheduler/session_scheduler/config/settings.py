@@ -229,9 +229,9 @@ class SchedulerConfig(Strict):
     reconcile_seconds: the interval between full lists of the cluster. events: whether the scheduler records events.
     kube_scheduler_metrics: whether /metrics also shows kube-scheduler's names for what this scheduler measures.
     consolidation: limits of the action `consolidate`. queues: queues in addition to the Queue objects; of two with the
-    same name the configuration's counts. device_resources: further amounts of queues, such as the GPUs of one model.
-    extenders: HTTP extenders, which are called for the pods of all profiles.
-    partition: the part of the cluster that this scheduler serves; None for all of it.
+    same name the configuration's takes precedence. device_resources: further amounts of queues, such as the GPUs of one
+    model. extenders: HTTP extenders, which are called for the pods of all profiles. partition: the part of the cluster
+    that this scheduler serves; None for all of it.
     """
 
     api_version: Literal["fluence.flux-framework.org/v1alpha1"] = CONFIG_API_VERSION

@@ -57,6 +57,6 @@ class Sessions:
             queues.offered[call.plugin] = answer
 
     def close(self, session: Session) -> None:
-        """Close a session; a failure of a plugin changes nothing."""
+        """Close a session, and ignore failures of plugins in it."""
         with suppress(PluginError):
             session.close()

@@ -217,8 +217,8 @@ class Trial(Protocol):
 
     def results(self, width: int, now: Hashable = None) -> RowResults | None:
         """Return the results of tasks like this one with the same `now`, with `width` numbers for each row; None if the
-        core keeps none. Put only results there that depend on the node's own pods and on `now`, of rows that `shares`
-        has True for.
+        core keeps none. Put results there only for rows for which `shares` returns True, and only results that depend
+        on nothing but the node's own pods and `now`.
         """
 
     def shares(self, rows: RowIndex) -> BoolColumn:

@@ -259,7 +259,7 @@ class Callbacks:
         The scheduler calls it for each candidate node, before it takes the cheapest one; for a gang, for the scenario
         that it found. The first reason counts. `alike` is a promise for the scenarios of one pod, for all pods of one
         class, queue and priority: on every node the answer is the same for equal victims. Victims are equal if they are
-        in the same queues, of the same classes and priorities, preemptible alike, and count alike
+        in the same queues, of the same classes and priorities, equally preemptible, and count equally
         (`session.queues.by_model`). Those that were evicted before (`session.leaves`) do not matter.
         """
         self.registered.preempt_validators.append(self._callback("preempt validator", check))
@@ -308,7 +308,7 @@ class Callbacks:
     # ------------------------------------------------------------------ queues
 
     def add_queue_allocated(self, share: Callable[[str], Share | None]) -> None:
-        """`share(queue)` returns the queue's usage, including this session's placements, or None; first answer wins."""
+        """`share(queue)` returns the queue's usage with this session's placements, or None; the first answer wins."""
         self.registered.queue_allocated.append(self._callback("queue allocated", share))
 
     def add_queue_deserved(self, share: Callable[[str], Share | None]) -> None:
@@ -316,7 +316,7 @@ class Callbacks:
         self.registered.queue_deserved.append(self._callback("queue deserved", share))
 
     def add_queue_fair_share(self, share: Callable[[str], Share | None]) -> None:
-        """`share(queue)` returns the queue's fair share, given the demand of all queues, or None; first answer wins."""
+        """`share(queue)` returns the queue's fair share by the demand of all queues, or None; the first answer wins."""
         self.registered.queue_fair_share.append(self._callback("queue fair share", share))
 
     # ------------------------------------------------------------------ notifications and side effects

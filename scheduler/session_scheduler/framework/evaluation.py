@@ -57,7 +57,8 @@ class Filtering(Protocol):
         """Return what would make the rejected rows fit; None for unknown. Raises PluginError."""
 
     def reduce(self, spare: Spare, view: NodeView) -> bool:
-        """Reduce `spare`, of the filters before, to what each row has free beyond what this filter requires, too.
+        """Lower `spare` to what each row has free beyond what this filter requires, where that is less.
+
         Return False if it compares anything other than free amounts.
         """
 
@@ -409,8 +410,9 @@ class SharedFilters:
         """By the result of the filters before, and the filter's key; that of no filters by None."""
 
     def after(self, filters: Sequence[Filtering]) -> tuple[FilterResult, int]:
-        """Return the result of the first of these filters, and their number: as many as can be shared, or as leave a
-        row. Raises PluginError.
+        """Return the result of the first of these filters, and their number.
+
+        They are as many as can be shared, until no row is left. Raises PluginError.
         """
         found = self._result(None)
         for place, filtering in enumerate(filters):
@@ -470,7 +472,7 @@ class FilterResult:
             one = one._last[0] if one._last is not None else None
 
     def catch_up(self) -> None:
-        """Re-evaluate the rows whose usage has changed, after the result before did so. Raises PluginError."""
+        """Re-evaluate the rows whose usage has changed, after the previous result. Raises PluginError."""
         if self._last is None or self._is_static or self._seen == len(self._touched):
             return
         before, filtering = self._last

@@ -280,7 +280,7 @@ class Statement:
     def evict(self, task: Task) -> None:
         """Remove a bound task from its node in this session's view.
 
-        After the commit the pod is evicted; the tasks that are placed in its room are retried once it is gone.
+        After the commit the pod is evicted; the tasks that take its place are retried once it is gone.
         """
         self._check_open()
         if task.phase is not Phase.BOUND or task.node is None:

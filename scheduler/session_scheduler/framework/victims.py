@@ -51,7 +51,7 @@ SingleUnits = dict[Task, Unit]
 
 
 def started(task: Task) -> str:
-    """Return when a running task's pod began, as RFC 3339 text."""
+    """Return when a running task's pod started, as RFC 3339 text."""
     return task.pod.status.start_time or _NOT_STARTED
 
 

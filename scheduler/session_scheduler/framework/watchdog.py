@@ -7,7 +7,8 @@ would be left inconsistent. Core functions that plugins call often call `answer_
 
 A plugin calls `begin_update` before it changes its own state. So an interrupted hook has changed nothing.
 
-If a plugin waits in a foreign library, it is interrupted when that returns. Calls in other threads are not interrupted.
+A plugin that waits in native code is interrupted when the native call returns. Calls in other threads are not
+interrupted.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class Reclaim:
     def choose(self, units: Sequence[UnitAmounts]) -> list[int | None]:
         """For each unit its damage, or None if it must not be evicted in addition to those that may.
 
-        Units without damage are chosen first, then those with less damage; the first ones first. A unit without
+        Units without damage are chosen first, then those with less damage; of equal ones, the earlier. A unit without
         amounts does none.
         """
         damages: list[int | None] = [None if amounts else NO_DAMAGE for _, amounts in units]

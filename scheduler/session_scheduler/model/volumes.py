@@ -40,7 +40,7 @@ def claims_of(pod: Pod) -> tuple[ClaimUse, ...]:
 
 
 def has_ephemeral_claims(pod: Pod) -> bool:
-    """Whether the pod has generic ephemeral volumes: no other pod shares their claims, nor its class."""
+    """Whether the pod has generic ephemeral volumes: no other pod shares their claims or its class."""
     return any(_source(volume, "ephemeral") is not None for volume in pod.spec.volumes)
 
 

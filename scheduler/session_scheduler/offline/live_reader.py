@@ -33,7 +33,8 @@ async def read_cluster(
     """All objects that the scheduler watches, from a kubeconfig's cluster. Raises InputError or ClusterError.
 
     `namespace` is the scheduler's: it contains the plans that are too large for annotations. `plugins` are those that
-    the configuration names: a kind that only one plugin reads may be refused without a warning if that is not enabled.
+    the configuration names: a kind that only one plugin reads may be refused without a warning if that plugin is not
+    enabled.
     """
     async with await connect(kubeconfig, context, _REQUESTS) as cluster:
         return await _listed(cluster, namespace, plugins)

@@ -142,7 +142,7 @@ async def open_state(
 
 
 def warn_of_extenders(config: SchedulerConfig) -> None:
-    """Log that what only reads does not call the extenders."""
+    """Log that commands which only read do not call the extenders."""
     if config.extenders:
         _log.warning("the extenders of the configuration are not called: they may reject nodes that fit here")
 

@@ -283,7 +283,7 @@ class Waiting:
         return reports
 
     def pop_conditions(self) -> ObjectReports:
-        """The same without waiting, while `conditions` is not 0."""
+        """Like `next_conditions`, but without waiting; call it only while `conditions` is not 0."""
         reports = self._conditions.pop()
         self._writing.add(reports)
         return reports

@@ -1,8 +1,8 @@
 """A minimal HTTP/1.1 server for GET and HEAD: one request for each connection, with limits on bytes and time. Public.
 
 It serves probes, metrics and small responses from memory on the event loop, so a probe without a response means a stuck
-loop. asyncio carries the bytes, httptools (llhttp) parses them. aiohttp would take a sixth of the scheduler's imports,
-and of the memory limit of the device plugin (ADR 9).
+loop. asyncio carries the bytes, and httptools (llhttp) parses them. aiohttp would take a sixth of the scheduler's
+imports, and of the memory limit of the device plugin (ADR 9).
 """
 
 from __future__ import annotations

@@ -348,8 +348,8 @@ class SchedulingQueue:
     def changed_order(self, changed: str | None = None) -> None:
         """The place of a group (its key) may have changed; None for all groups.
 
-        The queue reads it once before it next compares places. A gang's place costs a look at each of its pods, and all
-        of these may change at once.
+        The queue reads it once before it next compares places. The computation of a gang's place reads each of its
+        pods, and all of these may change at once.
         """
         if changed is None:
             self._moved.update(dict.fromkeys(self._unschedulable))

@@ -58,7 +58,7 @@ class Limit:
 def hostlist(text: str, limit: Limit | None = None) -> list[str]:
     """The hosts of a hostlist such as `node[0-3],login1`. Raises ValueError if it is invalid or exceeds the limit.
 
-    Without `limit` it may name 200,000 hosts, in eight million letters.
+    Without `limit` it may name 200,000 hosts, with eight million letters in total.
     """
     limit = limit or Limit()
     hosts: list[str] = []

@@ -159,7 +159,7 @@ class Question:
             self._asked = which
 
     def now(self, now: int) -> bool:
-        """Whether it matches at `now`, by gathering where only that could ever match."""
+        """Whether it matches at `now`, by gathering if nothing else could ever match."""
         return any(self._now(which, now) for which in range(len(self._layouts)))
 
     def _now(self, which: int, now: int) -> bool:

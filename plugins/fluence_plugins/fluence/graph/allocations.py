@@ -91,7 +91,7 @@ class Allocations:
             return Shortage(str(error))
 
     def why(self, jobspec: str, candidates: IntColumn | BoolColumn | None) -> str:
-        """Why `match` finds none where `shortage` finds nothing."""
+        """Why `match` finds no match where `shortage` finds nothing."""
         return self._loaded.matcher.why(jobspec, candidates=candidates)
 
     def match_on(self, rank: int, jobspec: str) -> Job:

@@ -65,10 +65,10 @@ def device_jobspecs(
     The devices satisfy `require` (attribute to value) and belong to `backend`, if given. The devices of a slot come
     from one resource tree, and so do those of all slots, unless each slot is a single root.
 
-    Jobspecs whose devices satisfy more of `prefer` (attribute, or `backend`, to value) come first, the last ones are
-    without preferences. For several slots there are only the first: if too few of the best devices are free, the caller
-    matches each slot by itself, so that some may still get one. Raises UnknownDeviceTypeError for a type that no tree
-    has, and NoMatchingDeviceError if no tree can ever have as many. Both name the existing ones.
+    Jobspecs whose devices satisfy more of `prefer` (attribute, or `backend`, to value) come first; the last ones are
+    without preferences. For several slots the result has only the first jobspecs: if too few of the best devices are
+    free, the caller matches each slot by itself, so that some may still get one. Raises UnknownDeviceTypeError for a
+    type that no tree has, and NoMatchingDeviceError if no tree can ever have as many. Both name the existing ones.
 
     The shape of a jobspec: every level of a tree is a `node` vertex, and a request for a `node` matches the first one
     on the way down that satisfies the constraint. A vertex has the classes of its descendants, so with `slot{node}`

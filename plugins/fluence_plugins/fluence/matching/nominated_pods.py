@@ -1,9 +1,9 @@
 """The reservations of nominated pods in the graph, so that pods that must yield to them match other resources.
 
-On its host a nominated pod counts as foreign load, as far as that is free: it grows while its victims end. If the
-policy allocates whole nodes, the host is reserved once it is empty. The pod's devices are chosen when the first pod
-with devices must yield to it, as if all ending pods had ended; each device is reserved as soon as it is free. All
-reservations are kept from one match to the next, and released for pods that need not yield.
+On its host a nominated pod counts as foreign load, as far as the host has free amounts: the load grows as the pod's
+victims end. If the policy allocates whole nodes, the host is reserved once it is empty. The pod's devices are chosen
+when the first pod with devices must yield to it, as if all ending pods had ended; each device is reserved as soon as it
+is free. All reservations are kept from one match to the next, and released for pods that need not yield.
 """
 
 from __future__ import annotations

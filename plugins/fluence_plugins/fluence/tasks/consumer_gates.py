@@ -1,4 +1,4 @@
-"""The task that removes the gates of consumers when their producer runs, and deletes those whose producer never will.
+"""The task that removes consumers' gates when their producer runs, and deletes those whose producer never will run.
 
 All its state is in the API server, so another replica can continue. It watches pods only while a consumer waits;
 sessions detect these with one check of an annotation.
