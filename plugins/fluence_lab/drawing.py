@@ -108,7 +108,7 @@ def count_pods(axis: Axis) -> None:
 def fit_height(
     made: figure, source: ColumnDataSource, *, row: int, base: int, least: int = 0, most: int = 4000
 ) -> None:
-    """Make the plot as high as its rows need, here and when an update brings others.
+    """Make the plot as high as its rows need, now and after each update.
 
     Its height is `base`, and `row` for each unit between the source's lowest and highest `y`.
     """

@@ -110,7 +110,7 @@ class MemoryCluster:
         self._stores: dict[type[Any], _Store[Any]] = {kind: _Store(kind, history) for kind in get_args(PortObject)}
         self._version = 0
         self._over: set[str] = set()
-        """The uids of deleted objects whose grace period is over; only finalizers keep them."""
+        """The uids of deleted objects whose grace period has expired; only finalizers keep them."""
         self._now = now
         self._may_evict = may_evict
         self._binds_volumes = binds_volumes
@@ -469,7 +469,7 @@ class MemoryCluster:
         store.history.add(self._version, WatchEvent(change, obj, obj.metadata.resource_version))
 
     def _is_over(self, obj: PortObject) -> bool:
-        """Whether the object is being deleted and its grace period is over."""
+        """Whether the object is being deleted and its grace period has expired."""
         due = obj.metadata.uid in self._over or not grace_of(obj, None)
         return due and obj.metadata.deletion_timestamp is not None
 

@@ -204,7 +204,7 @@ class Cluster(Protocol):
 
         `owner_references` replaces all owner references. `finalizers` replaces all finalizers and requires
         `resource_version`, so that none is lost. An object that is being deleted disappears once it has no finalizer
-        and its grace period is over. `resource_version` is a precondition. A patch without a change keeps the
+        and its grace period has expired. `resource_version` is a precondition. A patch without a change keeps the
         resourceVersion. Raises Conflict (another resourceVersion), NotFound, or Invalid (an invalid key, more than 256
         KiB of annotations, finalizers without a resourceVersion, a new finalizer for an object that is being deleted).
         """

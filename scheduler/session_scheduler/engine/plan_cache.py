@@ -26,7 +26,7 @@ from session_scheduler.state.cache import Cache, pod_group_key
 
 _log = structlog.get_logger(__name__)
 _LONGEST_GATE = 30.0
-"""Seconds after the start for which all groups wait until the plans found at the start are void."""
+"""Seconds after startup for which all groups wait until the plans found at startup are void."""
 _RETRYABLE = (Unavailable, TooManyRequests)
 """Errors after which the same request may succeed."""
 _GIVEN_UP = 16
@@ -62,9 +62,9 @@ class PlanCache:
     _given_up: dict[str, dict[str, None]] = field(default_factory=dict, init=False)
     """By group: attempts not to recover, our own and failed ones."""
     _gates: set[str] = field(default_factory=set, init=False)
-    """Groups whose plans were found at the start and are being voided."""
+    """Groups whose plans were found at startup and are being voided."""
     _recovering: dict[str, str] = field(default_factory=dict, init=False)
-    """By group: the attempt of a plan found at the start that is being carried out."""
+    """By group: the attempt of a plan found at startup that is being carried out."""
     _started: float = field(default=0.0, init=False)
     """When the scheduler started."""
 

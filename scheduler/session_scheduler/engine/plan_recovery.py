@@ -2,7 +2,7 @@
 
 A plan without a bind is carried out all-or-nothing, or aborted. After its first bind each pod goes to its planned node
 if it still fits, and the others are placed again. The rest of a plan is voided: no request in flight can bind by it any
-more, and at a start all groups wait until then. A failed plan of this replica is aborted, too.
+more, and at startup all groups wait until then. A failed plan of this replica is aborted, too.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Queues of the configuration: conversion to the queue tree's settings, and validation at the start."""
+"""Queues of the configuration: conversion to the queue tree's settings, and validation at startup."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _CLUSTERS = pytest.StashKey[list[Any]]()
 
 @pytest.fixture
 def new_cluster(request: pytest.FixtureRequest) -> Callable[..., FakeCluster]:
-    """`new_cluster(config=…, evaluation=…, checked=…)` creates a cluster; call it once for each."""
+    """`new_cluster(config=…, evaluation=…, checked=…)` creates a cluster; call it once for each cluster."""
     from session_scheduler.testing.fake_cluster import FakeCluster
 
     clusters = request.node.stash.setdefault(_CLUSTERS, [])

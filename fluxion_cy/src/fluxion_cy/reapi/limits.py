@@ -50,7 +50,7 @@ def check_sizes(engine: Engine, vertices: Iterable[int]) -> None:
     """Raises NotSupported for large sizes and ids.
 
     The library counts a vertex in signed 32-bit numbers when it chooses the best: a larger size turns negative, and the
-    choice runs past the end of its list. It adds ids in 64 bits: with sums that wrap round, `locality` searches for
+    choice runs past the end of its list. It adds ids in 64 bits: with sums that wrap around, `locality` searches for
     scores that do not exist.
     """
     for vertex in vertices:
@@ -229,8 +229,8 @@ def ranks_to_free(rset: ResourceSet, touched: set[int], engine: Engine) -> str |
     for vertex in held - named:
         if engine.rank_of(vertex) in chosen:
             raise NotSupported(
-                f"R: vertex {engine.path(vertex)} of rank {engine.rank_of(vertex)} is not in it; the library only "
-                "frees everything that a job holds on a rank"
+                f"R: lacks vertex {engine.path(vertex)}; the library frees all that a job holds on rank "
+                f"{engine.rank_of(vertex)}, or nothing"
             )
     if -1 in chosen:
         raise NotSupported("R: names vertices without a rank; the library frees them only with the whole job")

@@ -1,7 +1,7 @@
 """The engine of the live graph's matches: the embedded one, or Fluxion's own library.
 
 All other modules use the engine's `Matcher`. Fluxion's library has no divisible pools, no scores and no moving clock.
-`LibraryMatcher` adds the first; this module refuses configured fields that need the others, at the start.
+`LibraryMatcher` adds the first; this module refuses configured fields that need the others, at startup.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recovers the resources that live pods recorded, at the start and when their nodes come back.
+"""Recovers the resources that live pods recorded, at startup and when their nodes come back.
 
 It converts records that count CPU differently from the current configuration, and leaves out what a pod no longer
 requests after an in-place resize.
