@@ -281,7 +281,7 @@ class Callbacks:
         together: Callable[[Group, Sequence[Sequence[Task]]], Sequence[int | None]] | None = None,
         queues: Callable[[Group], Iterable[str] | None] | None = None,
     ) -> None:
-        """Like `add_preemptable`, also `queues`, for a queue below its share that reclaims from others.
+        """Like `add_preemptable`, including `queues`, but for a queue below its share that reclaims from others.
 
         `alike(group)` is a promise: for groups with equal values, `may_end` answers the same for victims of the same
         queue and classes that count alike. So does `together` for pods of one class, queue and preemptibility. If the
@@ -297,7 +297,7 @@ class Callbacks:
         self.registered.reclaims_alike.append(None if alike is None else self._callback("reclaimable alike", alike))
 
     def add_reclaim_validator(self, check: Callable[[Scenario], str | None], *, alike: bool = False) -> None:
-        """Like `add_preempt_validator`, for a queue below its share that reclaims from others.
+        """Like `add_preempt_validator`, but for a queue below its share that reclaims from others.
 
         `alike` promises more: whatever the victims' priorities, and for all pods of one class, queue and preemptibility
         for whose groups the `alike` of `add_reclaimable` returns equal values. All these victims are preemptible.

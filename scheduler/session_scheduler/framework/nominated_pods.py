@@ -139,7 +139,7 @@ class NominatedPods:
             self._state, self._any_first, self._kinds = state, {}, {}
 
     def expected_on(self, task: Task, node: str) -> Key | None:
-        """Return a key for the tasks for which one must leave room on a node; None if that is all of them, or none.
+        """Return a key of the node's nominated tasks that a task must leave room for; None if these are all, or none.
 
         With None, results for the node are the same for all tasks that leave room, whatever their queues.
         """
