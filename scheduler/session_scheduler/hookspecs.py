@@ -92,9 +92,9 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 def class_key(pod: Pod, view: ClusterView) -> Hashable | None:
     """What this plugin's filters, scores and placement read of a pod beyond its spec's own fields, as JSON values.
 
-    Optional: without it, the scheduler splits classes by the fields that the plugin reads. It saves the evaluation in
-    which the scheduler notices, and it makes fewer classes if the plugin reads much of the pod for a short answer and
-    declares `class_key_complete`.
+    Optional: without it, the scheduler splits classes by the fields that the plugin reads. With the hook, the scheduler
+    need not first evaluate a class to notice these fields. There are also fewer classes if the plugin reads much of the
+    pod for a short answer and declares `class_key_complete`.
 
     Pods with different answers are in different classes. Called once for each new or changed pod, except if the pod was
     bound and only its annotations changed. Called again after a change of a service or controller that selects the pod.

@@ -124,7 +124,7 @@ class FluencePlugin:
         self._names_due = False
         """Whether pods were recovered since a replica last asked for the exclusive names."""
         self._uncounted: set[str] = set()
-        """The hosts whose load `recover` will count: what pods hold is not known before."""
+        """The hosts whose load `recover` will count: what pods hold is not known before that."""
         self._lost: set[str] = set()
         """Pods (uids) that were reported because the graph does not hold what they recorded."""
         if arguments.auto_is_cores:

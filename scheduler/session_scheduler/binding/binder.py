@@ -372,7 +372,7 @@ class Binder:
     async def _bind_by(self, client: ExtenderClient, request: Request) -> Request | Failure | None:
         """Let an extender bind the pod. Returns the request to send if that failed and the extender is ignorable.
 
-        An extender adds no annotations, so they are written before. Its Binding has no resourceVersion: it may bind
+        An extender adds no annotations, so they are written first. Its Binding has no resourceVersion: it may bind
         the pod later, which then looks like the bind of another scheduler.
         """
         written = await self._write_annotations(request)

@@ -361,7 +361,7 @@ class GpuSharing:
 
     @hookimpl
     def score(self, cls: TaskClass, nodes: NodeView, state: Share | int) -> IntColumn | None:
-        """Higher where the pod fills a shared GPU, and where the node's CPU and GPUs are used alike."""
+        """Higher where the pod fills a shared GPU, and where similar fractions of the node's CPU and GPUs are used."""
         return self._columns(nodes).scores(state, cls.requests.get("cpu", 0)) if isinstance(state, Share) else None
 
     @hookimpl

@@ -225,8 +225,8 @@ def _placed(error: YamlError, data: bytes, scalars: Scalars, limits: Limits) -> 
 class BoundedLoader(yaml.CSafeLoader):
     """PyYAML's C loader that builds documents from the parser's events.
 
-    A subclass of the C composer cannot reject an alias or a size. Building from events also costs a third of PyYAML's
-    constructor.
+    A subclass of the C composer cannot reject an alias or a size. Building from events also takes only a third of the
+    time that PyYAML's constructor takes.
     """
 
     def __init__(self, stream: bytes, scalars: Scalars = "kubernetes", limits: Limits = DEFAULT_LIMITS) -> None:

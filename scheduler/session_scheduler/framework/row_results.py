@@ -47,7 +47,7 @@ class RowResults:
         self._changes = changes
         self._stamps = np.full(rows, _NEVER, np.int64)
         self.things: list[Any] = []
-        """The things that numbers stand for (`number_of`)."""
+        """The values that numbers stand for (`number_of`)."""
         self._numbers_of: dict[Hashable, int] = {}
 
     @property
@@ -67,7 +67,7 @@ class RowResults:
         self.values[row] = value
 
     def number_of(self, thing: Hashable) -> int:
-        """A number for a column that stands for this thing: equal things have equal numbers, from 0."""
+        """A number, from 0, that stands for this value in a column: equal values have equal numbers."""
         number = self._numbers_of.get(thing)
         if number is None:
             number = self._numbers_of[thing] = len(self.things)

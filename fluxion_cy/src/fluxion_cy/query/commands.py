@@ -27,7 +27,7 @@ def help_(session: Session, words: list[str]) -> Answer:  # noqa: ARG001
 
 
 def quit_(session: Session, words: list[str]) -> Answer:  # noqa: ARG001
-    """Does nothing: the shell ends the session before."""
+    """Does nothing: the shell has already ended the session."""
     return Answer()
 
 

@@ -1,7 +1,7 @@
 """The submitter: submits or updates one pending Slurm job for each group whose session requests one.
 
 All durable state is in Slurm. If a submission gets no response, the submitter waits until Slurm shows the job, which it
-finds by admin_comment, and submits no second job before.
+finds by admin_comment, and submits no second job until then.
 """
 
 from __future__ import annotations

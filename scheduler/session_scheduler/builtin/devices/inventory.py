@@ -80,7 +80,7 @@ class Inventory:
         return found
 
     def has_computed(self, row: int) -> bool:
-        """Whether `of` was called for the row before."""
+        """Whether `of` has already been called for the row."""
         return row in self._found
 
     def name_of(self, row: int) -> str:
