@@ -49,9 +49,9 @@ class FluenceArguments(PluginArguments):
     resources: path of resources.yaml, which must exist (default: the path in FLUENCE_RESOURCES, which may not exist
     yet; without either there are no virtual resources). resourcesText: the content of such a file, in place of one.
     matchPolicy: a match policy of Fluxion (default: FLUENCE_MATCH_POLICY, else first). matchBudget: the maximum number
-    of matches for a group beyond the first order of its classes, which is always tried to its end, and of attribute
-    values for a pod whose devices disagree. requireInjectedEnv: whether a live cluster's pod that requests devices
-    without the webhook's environment is refused. makePodGroups: whether a live cluster's groups by label get PodGroups.
+    of matches for a group beyond the first order of its classes, which is always completed; also of attribute values
+    for a pod whose devices disagree. requireInjectedEnv: whether a live cluster's pod that requests devices without the
+    webhook's environment is refused. makePodGroups: whether a live cluster's groups by label get PodGroups.
     goCompatible: whether they get PodGroups as in the Go version: with the names of the groups, and for consumers, too;
     pods that name such a PodGroup and pods with only the label are one group. cpuAccounting: whether pods take whole
     cores, at least one, or the millicores that they request as in Kubernetes; with `auto` pods of groups and pods that

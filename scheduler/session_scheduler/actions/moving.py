@@ -1,8 +1,8 @@
 """The simulation of moves: finds running pods to move so that a group's tasks fit. `consolidate` runs it.
 
-It places the tasks one after the other. If a task fits on no node, it tries the nodes that lack the least: it removes
-all movable pods of the node and puts back those with which the task still fits. Each pod that stays removed must fit
-on another node now. The session shows the state after all moves so far, and everything is undone at the end.
+It places the tasks one after the other. If a task fits on no node, it tries the nodes that lack the least. It removes
+all movable pods of the node and puts back those with which the task still fits. Each pod that stays removed must fit on
+another node now. The session shows the state after all moves so far, and everything is undone at the end.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 It is off by default. It reads the NodeResourceTopology of each node, which an agent on the node writes some time after
 pods start. Pods that the object does not account for yet may be in any zone: a node fits a pod only if some zone has
-room for it wherever they are. The plugin marks a pod as reported when the object shows its amounts: in a version that
-is newer than the pod's placement, or when the pod has been on the node for a minute, because an agent writes nothing
-if nothing changed.
+room for it wherever they are. The plugin marks a pod as reported when the object shows its amounts, in a version that
+is newer than the pod's placement. It also accepts an older version when the pod has been on the node for a minute,
+because an agent writes nothing if nothing changed.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
     await partition.run(mirror)  # while `mirror.run()` runs
 
 The API server selects nodes and queues by their labels. It cannot select pods by their node's labels, so all pods
-arrive here, and those that do not matter are dropped at once: pods of other schedulers that are not on the partition's
-nodes. When a node joins the partition, its pods are listed before the scheduler learns of the node.
+arrive here. Pods of other schedulers that are not on the partition's nodes are dropped at once. When a node joins the
+partition, its pods are listed before the scheduler learns of the node.
 """
 
 from __future__ import annotations

@@ -131,9 +131,9 @@ class Callbacks:
     ) -> None:
         """`key(queue)` returns a sort key for queues; smaller first. The queue's name breaks ties.
 
-        The scheduler calls it again for all queues with remaining groups after each placement or removal, and when the
-        next group of a queue requests something else, because that may change the order. `session.next_groups` has
-        the next group of each queue. If it fails, the groups of that queue fail.
+        The scheduler calls it again for all queues with remaining groups when the order may change: after each
+        placement or removal, and when the next group of a queue requests something else. `session.next_groups` has the
+        next group of each queue. If it fails, the groups of that queue fail.
 
         `changed(queues)` is a promise: it returns the queues whose keys have changed since its last call, and the
         scheduler calls `key` for these only. The next groups of `queues` request something else now, or these queues

@@ -1,7 +1,7 @@
 """Pod counts: per query (namespaces and a label selector), a column with the number of matching pods on each node.
 
 Topology spread and inter-pod affinity read them. Pods with equal namespace and labels are one *kind*. The first use of
-a query compares columns over all kinds and needs one bincount over (node, kind) pairs; after that, each pod that is
+a query compares columns over all kinds and needs one bincount over (node, kind) pairs. After that, each pod that is
 placed or removed updates only the columns that count its kind. The counts are part of the node table, so a statement
 applies and undoes them with everything else.
 """

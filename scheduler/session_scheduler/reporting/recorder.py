@@ -86,7 +86,7 @@ class Recorder:
     `clock` measures intervals, `now` returns the times to write. `in_flight` is the number of concurrent requests, half
     of them for conditions only; `limit` the number of waiting reports, beyond which the oldest events are dropped.
     Without `events` it writes conditions only. `sleep` waits between retries. While `busy` (pods are being bound), and
-    while conditions wait, it writes one event at a time, unless many wait: pods start sooner, conditions show sooner
+    while conditions wait, it writes one event at a time, unless many wait. So pods start sooner, conditions show sooner
     why pods are pending, and the events follow a few seconds later.
     """
 

@@ -1,7 +1,7 @@
 """The resource graph of a cluster: its hosts, and the virtual resources of the configuration.
 
 Hosts and virtual resources are vertices of type `node`, because constraints only prune those. A host has the property
-`virtual=false`, and contains cores, gpus and a divisible pool of memory; with millicores it contains a divisible pool
+`virtual=false`, and contains cores, gpus and a divisible pool of memory. With millicores it contains a divisible pool
 of these in place of cores, and a pool of the pods that it may run. A virtual resource, at every depth, has the
 properties `virtual=true`, `class=` with its own and its descendants' types (so that a constraint on a nested class does
 not prune the path to it; none while it is down, so that every constraint does), `backend=` with the name of its tree,

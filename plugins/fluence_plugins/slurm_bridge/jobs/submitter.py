@@ -50,7 +50,7 @@ _DOWN: Final = "Slurm is unavailable"
 
 
 def in_turns(groups: Iterable[str]) -> Iterator[str]:
-    """The keys of these groups, one of each namespace at a time: each costs reads of its owners."""
+    """The keys of these groups, one of each namespace at a time: each requires reading its owners."""
     of_namespace: dict[str, list[str]] = {}
     for group in groups:
         of_namespace.setdefault(group.rpartition(" ")[2].partition("/")[0], []).append(group)
