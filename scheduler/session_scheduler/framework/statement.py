@@ -303,7 +303,7 @@ class Statement:
     def rollback(self, mark: int = 0) -> list[Operation]:
         """Undo everything after the mark, last first. Return the undone operations, for `redo`.
 
-        If a placement fails to undo, the others are still undone; the first failure is raised at the end.
+        If the undo of a placement fails, the others are still undone; the first failure is raised at the end.
         """
         self._check_open()
         undone = self._log[mark:]
