@@ -122,7 +122,7 @@ def test_the_pages_message_is_valid_in_full() -> None:
         f"1 to {MOST_SERVERS} addresses",
         f"{connection.FIRST_SECONDS} s, and doubles",
         f"up to {connection.LONGEST_SECONDS:.0f} s",
-        f"more than {connection.MOST_WAITING}, or exceed {connection.MOST_WAITING_BYTES >> 20} MiB",
+        f"more than {connection.MOST_WAITING} messages or {connection.MOST_WAITING_BYTES >> 20} MiB",
         f"{reconciler.DROP_SECONDS:.0f} s or more",
         f"{local_queues.ANNOTATION}='gr1=group1, masterqueue'",
     ],
