@@ -1,1 +1,1 @@
-"""The dashboard: pages in the browser about a live cluster or files, which users read with their tokens."""
+"""The dashboard: pages about a live cluster or files, which users with a token read in the browser."""

@@ -78,7 +78,7 @@ class Failure(msgspec.Struct, frozen=True):
     """The name of the cluster's error."""
 
     def landed(self, pod: Pod) -> bool:
-        """Whether this request bound the pod, which is the cluster's current one."""
+        """Whether this request bound the pod; `pod` is its current state in the cluster."""
         here = pod.metadata.uid == self.task.uid and pod.spec.node_name == self.node
         return self.sent and here and self.held in (None, pod.metadata.annotations.get(HELD_ANNOTATION))
 

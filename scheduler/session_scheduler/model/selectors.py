@@ -1,7 +1,7 @@
 """Node masks of a pod's nodeSelector, node affinity and tolerations.
 
-The filters NodeAffinity and TaintToleration use them, and topology spread, which counts only the nodes that pass them.
-Source: component-helpers' nodeaffinity and corev1 helpers, apimachinery's labels, Kubernetes 1.36.
+The filters NodeAffinity and TaintToleration use them. So does topology spread, which counts only the nodes that pass
+them. Source: component-helpers' nodeaffinity and corev1 helpers, apimachinery's labels, Kubernetes 1.36.
 """
 
 from __future__ import annotations

@@ -282,7 +282,7 @@ class ClusterGraph:
     def set_config(self, config: ResourcesConfig) -> list[str]:
         """Apply a configuration after the `outdated` trees were removed. Return the paths of the new roots.
 
-        Raises GraphError for two vertices with one path, and leaves the graph half changed: build a trial graph before.
+        Raises GraphError for two vertices with one path, and leaves the graph half changed: build a trial graph first.
         """
         self.config = config
         self._root_names = _root_names(config)
