@@ -357,8 +357,8 @@ def _read(
 ) -> tuple[ClusterState, SchedulerConfig]:
     """The state, and the configuration: of `config`, of the state, or the default one.
 
-    An option wins over a file of the same purpose in a directory among the files. With `live` the command reads the
-    cluster if there are no files and no kubeconfig.
+    An option takes precedence over a file of the same purpose in a directory among the files. With `live` the command
+    reads the cluster if there are no files and no kubeconfig.
     """
     with no_collections():
         from session_scheduler.cli.host import inputs
