@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from session_scheduler.builtin.gpu_columns import GpuColumns
+from session_scheduler.builtin.gpu_amounts import Gpus
 from session_scheduler.builtin.gpu_reservation_pods import share_held
 from session_scheduler.builtin.gpu_sharing import GpuFacts, GpuSharing
 from session_scheduler.builtin.gpu_usability import (
@@ -34,7 +34,8 @@ from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Normalise, Prepared, Scope, Skip, hookimpl
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
-from session_scheduler.model.gpu_shares import EVERY, SHARERS, WHOLE, GpuUse, shares_gpus
+from session_scheduler.model.gpu_shares import SHARERS, WHOLE, shares_gpus
+from session_scheduler.model.kept_rows import KeptRows
 from session_scheduler.model.selectors import required_nodes
 
 _encoder: Final = msgspec.json.Encoder(order="sorted")
@@ -59,13 +60,15 @@ class GpuFragmentation:
     normalise = Normalise.SPREAD
 
     def __init__(self, _: None = None) -> None:
-        self._facts = GpuFacts((), mixed=False)
+        self._facts = GpuFacts(Gpus(()), mixed=False)
         """Of GpuSharing."""
         self._scores = False
         """Whether it scores in this session."""
         self._gpus: IntColumn = np.zeros(0, np.int64)
         self._memory: IntColumn = np.zeros(0, np.int64)
         """By row: the number of GPUs, and the MiB of one (0 if unknown)."""
+        self._states = KeptRows(self._computed)
+        """What is free on each node: see `gpu_usability`."""
         self._nodes_version = -1
         self._losses = self._nothing_kept()
         self._classes: dict[TaskClass, _ClassFacts] = {}
@@ -81,10 +84,10 @@ class GpuFragmentation:
     def _weigh(self, session: Session, facts: GpuFacts) -> bool:
         if facts != self._facts:
             self._facts, self._nodes_version, self._classes = facts, -1, {}
+            self._states.forget()
             self._losses = self._nothing_kept()
-        numbers = Counter(task.cls for task in session.snapshot.cache.tasks.values())
-        known = self._classes
-        self._classes = {cls: known.get(cls) or _facts_of(cls, facts.resources) for cls in numbers}
+        numbers, known = session.snapshot.cache.pods_of, self._classes
+        self._classes = {cls: known.get(cls) or _facts_of(cls, facts.gpus.resources) for cls in numbers}
         if not any(one.shares for one in self._classes.values()):
             return False
         nodes = session.table.all_rows()
@@ -105,16 +108,16 @@ class GpuFragmentation:
         places = {selector: place for place, selector in enumerate(selectors)}
         indexed = {(request, places[selector]): number for (request, selector), number in weighed.items()}
         accepted = np.array([self._accepted[one] for one in selectors], np.bool_).reshape(len(selectors), len(nodes))
-        return self._losses.weigh(indexed, self._states(nodes), accepted)
+        return self._losses.weigh(indexed, self._states.of(nodes)[0], accepted)
 
     def _follow(self, nodes: NodeView, version: int) -> None:
         """Read the nodes if they have changed."""
         if version == self._nodes_version:
             return
         self._nodes_version, self._accepted = version, {}
-        columns = GpuColumns(nodes, self._facts.resources, EVERY)
-        if not (np.array_equal(columns.gpus, self._gpus) and np.array_equal(columns.memory, self._memory)):
-            self._gpus, self._memory = columns.gpus, columns.memory
+        amounts = self._facts.gpus.of(nodes)
+        if not (np.array_equal(amounts.gpus, self._gpus) and np.array_equal(amounts.memory, self._memory)):
+            self._gpus, self._memory = amounts.gpus, amounts.memory
             self._losses = self._nothing_kept()
 
     def _nothing_kept(self) -> Losses:
@@ -123,44 +126,26 @@ class GpuFragmentation:
     @hookimpl
     def prepare(self, cls: TaskClass) -> Skip | Prepared:
         """The class's request. Skips all classes while no pod shares a GPU."""
-        return Prepared(request_of(cls, self._facts.resources), SKIP, Scope.NODE) if self._scores else SKIP
+        return Prepared(request_of(cls, self._facts.gpus.resources), SKIP, Scope.NODE) if self._scores else SKIP
 
     @hookimpl
     def score(self, nodes: NodeView, mask: BoolColumn, state: GpuRequest) -> IntColumn:
         """Higher where the workload loses less. Undefined for nodes that do not fit."""
         fitting = np.flatnonzero(mask)
-        view = nodes.some(nodes.row_numbers[fitting])
+        rows = nodes.row_numbers[fitting]
         found = np.zeros(len(nodes), np.int64)
-        found[fitting] = -self._losses.of(state, view.row_numbers, self._states(view))
+        found[fitting] = -self._losses.of(state, rows, self._states.of(nodes.some(rows))[0])
         return found
 
-    def _states(self, nodes: NodeView) -> IntColumn:
-        """What is free on each node: see `gpu_usability`."""
-        rows = nodes.row_numbers
-        gpus, memory = self._gpus[rows], np.maximum(self._memory[rows], 1)[:, None]
-        used = self._used(nodes, memory)
-        exists = np.arange(used.shape[1]) < gpus[:, None]
-        shared = (used > 0) & exists
-        whole: IntColumn = sum((nodes.used(one) for one in self._facts.resources), np.zeros(len(rows), np.int64))
-        untouched = np.cumsum(exists & ~shared, axis=1) <= (gpus - whole - shared.sum(axis=1))[:, None]
-        left = np.maximum(WHOLE * memory - used, 0) // memory
-        found = np.zeros((len(rows), GPUS + used.shape[1]), np.int64)
+    def _computed(self, nodes: NodeView) -> tuple[IntColumn]:
+        gpus = self._facts.gpus.of(nodes)
+        found = np.zeros((len(nodes), GPUS + gpus.ascending.shape[1]), np.int64)
         found[:, CPU] = np.maximum(nodes.allocatable("cpu") - nodes.used("cpu"), 0)
         found[:, MEMORY] = np.maximum(nodes.allocatable("memory") - nodes.used("memory"), 0)
         found[:, TAKES_WHOLE] = (nodes.counter(SHARERS) == 0) | self._facts.mixed
-        found[:, TAKES_SHARES] = (whole == 0) | self._facts.mixed
-        found[:, GPUS:] = np.sort(np.where(shared, left, np.where(exists & untouched, WHOLE, 0)), axis=1)
-        return found
-
-    def _used(self, nodes: NodeView, memory: IntColumn) -> IntColumn:
-        """What sharers use of each GPU, in thousandths of a MiB (or of a GPU): shape [node, GPU]."""
-        most = int(self._gpus.max(initial=0))
-        thousandths = np.array([nodes.counter(GpuUse(gpu, in_mib=False)) for gpu in range(EVERY, most)])
-        mib = np.array([nodes.counter(GpuUse(gpu, in_mib=True)) for gpu in range(EVERY, most)])
-        used = thousandths * memory.T + mib * WHOLE
-        on_each, on_one = used[0], used[1:]
-        found: IntColumn = (on_one + on_each).T
-        return found
+        found[:, TAKES_SHARES] = (gpus.whole == 0) | self._facts.mixed
+        found[:, GPUS:] = gpus.ascending // gpus.per_thousandth[:, None]
+        return (found,)
 
 
 def _facts_of(cls: TaskClass, resources: Iterable[str]) -> _ClassFacts:

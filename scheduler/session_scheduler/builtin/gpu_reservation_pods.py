@@ -6,7 +6,7 @@ may show later.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from pydantic import Field
 
+from session_scheduler.builtin.gpu_in_flight import InFlight
 from session_scheduler.cluster.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound
 from session_scheduler.cluster.port import Cluster
 from session_scheduler.config.settings import PluginArguments
@@ -62,7 +63,7 @@ class _Node:
 class ReservationPods:
     """The reservation pods of all nodes. `in_flight`: the sharing pods that no event has shown as bound yet."""
 
-    def __init__(self, arguments: ReservationArguments, resources: tuple[str, ...], in_flight: Collection[Task]):
+    def __init__(self, arguments: ReservationArguments, resources: tuple[str, ...], in_flight: InFlight):
         self._arguments = arguments
         self._resources = resources
         self._in_flight = in_flight
@@ -123,7 +124,7 @@ class ReservationPods:
 
     def forget_bound(self) -> None:
         """Forget the devices of pods that are no longer in flight."""
-        in_flight = {task.uid for task in self._in_flight} if self.given else ()
+        in_flight = {task.uid for task, _ in self._in_flight.all()} if self.given else ()
         self.given = {uid: devices for uid, devices in self.given.items() if uid in in_flight}
 
     def recount(self) -> Iterator[tuple[Task, bool]]:
@@ -149,7 +150,7 @@ class ReservationPods:
 
     def in_use(self, node: str) -> bool:
         """Whether a node has reservation pods, or pods that share GPUs, also in flight."""
-        return node in self._nodes or any(task.node == node for task in self._in_flight)
+        return node in self._nodes or any(True for _ in self._in_flight.on(node))
 
     def known(self, node: str) -> dict[str, Pod]:
         """All reservation pods of a node by name, also those that only this replica's requests have shown."""
@@ -170,8 +171,8 @@ class ReservationPods:
     def sharers(self, node: str) -> Iterator[Task]:
         """The pods that share GPUs of a node, also those in flight."""
         seen = self._nodes.get(node)
-        tasks = dict.fromkeys((*(seen.sharers if seen is not None else ()), *self._in_flight))
-        return (task for task in tasks if task.node == node)
+        watched = (task for task in (seen.sharers if seen is not None else ()) if task.node == node)
+        return iter(dict.fromkeys((*watched, *self._in_flight.on(node))))
 
     def devices(self, task: Task) -> Mapping[int, str]:
         """The device of each GPU that a pod uses, as far as known."""

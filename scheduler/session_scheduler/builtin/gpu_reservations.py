@@ -24,6 +24,7 @@ from functools import partial
 from typing import Final
 
 from session_scheduler.builtin.gpu_closed_nodes import ClosedNodes, NodeError
+from session_scheduler.builtin.gpu_in_flight import InFlight
 from session_scheduler.builtin.gpu_reservation_pods import (
     ReservationArguments,
     ReservationError,
@@ -48,7 +49,7 @@ _LONGEST_PAUSE: Final = 1.0
 class Reservations:
     """Reserves shared GPUs. `in_flight`: the sharing pods that no event has shown as bound yet."""
 
-    def __init__(self, arguments: ReservationArguments, resources: tuple[str, ...], in_flight: Collection[Task]):
+    def __init__(self, arguments: ReservationArguments, resources: tuple[str, ...], in_flight: InFlight):
         self._seconds = arguments.seconds
         self._pods = ReservationPods(arguments, resources, in_flight)
         self._closed = ClosedNodes(self._pods)

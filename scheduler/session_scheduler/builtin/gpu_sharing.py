@@ -18,7 +18,9 @@ import numpy as np
 import structlog
 from pydantic import Field
 
+from session_scheduler.builtin.gpu_amounts import Gpus
 from session_scheduler.builtin.gpu_columns import GpuColumns, pack
+from session_scheduler.builtin.gpu_in_flight import InFlight
 from session_scheduler.builtin.gpu_reservation_pods import ReservationArguments, share_held
 from session_scheduler.builtin.gpu_reservations import Reservations
 from session_scheduler.builtin.gpu_visibility import refusal_text, visibility
@@ -77,8 +79,8 @@ class GpuSharingArguments(PluginArguments):
 class GpuFacts(NamedTuple):
     """What other plugins read of GpuSharing."""
 
-    resources: tuple[str, ...]
-    """The resources that are GPUs."""
+    gpus: Gpus
+    """The GPUs of all nodes."""
     mixed: bool
     """Whether a node may have whole and shared GPUs at once."""
 
@@ -104,12 +106,10 @@ class GpuSharing:
         """Whether pods come from an API server, which calls the webhook."""
         self._active = self._reserved
         """Whether any pod has requested a share yet: until then the plugin does nothing."""
-        self._highest = -1
-        """The highest index of an assigned GPU."""
+        self._gpus = Gpus(self._resources)
         self._to_read: dict[str, list[Task]] = {}
         """By changed node: its pods whose GPUs must still be read."""
-        self._in_flight: dict[Task, None] = {}
-        """Pods that this replica assigned GPUs to, until a watch event reports them as bound."""
+        self._in_flight = InFlight()
         self._reservations = Reservations(arguments.reservations, self._resources, self._in_flight)
         self._closed: list[int] = []
         """The rows of nodes that are closed to pods that share GPUs in this session."""
@@ -177,7 +177,7 @@ class GpuSharing:
             self._to_read.pop(change.name, None)  # a replica that stands by never reads them
             for task in change.tasks:
                 if GIVEN in task.counts:
-                    self._highest = max(self._highest, *gpus_of(task.counts))
+                    self._gpus.note(gpus_of(task.counts))
                 elif share_held(task.cls) is not None:
                     self._to_read.setdefault(change.name, []).append(task)
             if self._reserved:
@@ -200,7 +200,7 @@ class GpuSharing:
     @hookimpl
     def facts(self) -> GpuFacts:
         """The arguments that other plugins need."""
-        return GpuFacts(self._resources, mixed=self._reserved)
+        return GpuFacts(self._gpus, mixed=self._reserved)
 
     @hookimpl
     def on_session_open(self, session: Session) -> None:
@@ -211,11 +211,11 @@ class GpuSharing:
         for task in chain.from_iterable(to_read.values()):
             if task.node is not None and GIVEN not in task.counts:
                 self._read(session, task)
-        for task in list(self._in_flight):
+        for task, node in self._in_flight.all():
             if task.node is None or GIVEN not in task.counts:
-                del self._in_flight[task]
+                self._in_flight.remove(task, node)
             elif task.pod.spec.node_name:
-                del self._in_flight[task]
+                self._in_flight.remove(task, node)
                 self._correct(session, task)
                 self._reservations.bound(task.node)
         for task, unreserved in self._reservations.unreserved():
@@ -246,7 +246,7 @@ class GpuSharing:
 
     def _count(self, session: Session, task: Task, share: Share, gpus: tuple[int, ...] | None) -> None:
         session.count(task, counted(share, gpus))
-        self._highest = max(self._highest, *gpus) if gpus else self._highest
+        self._gpus.note(gpus or ())
 
     def _assign(self, session: Session, event: Event) -> None:
         """Assign GPUs to a placed task; an undone eviction keeps its GPUs."""
@@ -257,7 +257,7 @@ class GpuSharing:
         gpus = self._choose(session, task, share)
         if gpus is not None:
             self._count(session, task, share, gpus)
-            self._in_flight[task] = None
+            self._in_flight.add(task, task.node or "")
 
     def _choose(self, session: Session, task: Task, share: Share) -> tuple[int, ...] | None:
         """The GPUs for a task on its node, by the plugins' GPU order, else the fullest that fit.
@@ -265,7 +265,7 @@ class GpuSharing:
         It leaves GPUs to the pods nominated for the node if possible.
         """
         columns = self._columns(NodeView(session.table, np.array([task.row], np.int64)))
-        free, per = columns.free_on(0), int(columns.per_thousandth[0])
+        free, per = columns.free_on(0), int(columns.amounts.per_thousandth[0])
         need = share.units(per)
         left, later = list(free), self._free_later(session, task, free, per)
         nominated = session.yields_to((task,), (task.node or "",))
@@ -419,7 +419,7 @@ class GpuSharing:
         return self._reservations.serve(runtime, self.name) if self._reserved else None
 
     def _columns(self, nodes: NodeView) -> GpuColumns:
-        return GpuColumns(nodes, self._resources, self._highest, reserved=self._reserved, closed=self._closed)
+        return GpuColumns(nodes, self._gpus, reserved=self._reserved, closed=self._closed)
 
     # ------------------------------------------------------------------ reports
 
@@ -428,9 +428,9 @@ class GpuSharing:
         """All GPUs and their memory, if pods of queues request parts: queues share GPUs, whole or in parts."""
         if not {GPU_FRACTION, GPU_MEMORY} & set(requested):
             return {}
-        columns = self._columns(nodes)
-        memory = int((columns.gpus * columns.memory).sum())
-        return {GPU_FRACTION: int(columns.gpus.sum()) * WHOLE, GPU_MEMORY: memory * 2**20}
+        amounts = self._gpus.of(nodes)
+        memory = int((amounts.gpus * amounts.memory).sum())
+        return {GPU_FRACTION: int(amounts.gpus.sum()) * WHOLE, GPU_MEMORY: memory * 2**20}
 
     @hookimpl
     def report(self, pod: Pod) -> Mapping[str, Any] | None:

@@ -160,19 +160,20 @@ class Workload:
 
 @dataclass(slots=True)
 class _Usable:
-    """What each request can use of each row's node after one pod was placed on it, and the resulting loss."""
+    """What each request can use of each row's node after one pod was placed on it."""
 
     amounts: Amounts
     """Shape [row, request]."""
     change: IntColumn
     """By row: the number of the change of its state for which the amounts were computed."""
-    losses: IntColumn
-    losses_change: IntColumn
-    """By row: the same for the losses."""
+    sums: IntColumn
+    """By row: the weighted sum of the amounts."""
+    sums_change: IntColumn
+    """By row: the same for the sums."""
     requests: int = 0
     """The number of requests with amounts."""
     weights: int = -1
-    """The number of the weights for which the losses were computed."""
+    """The number of the weights for which the sums were computed."""
 
 
 class Losses:
@@ -194,7 +195,7 @@ class Losses:
         self._requests: list[GpuRequest] = []
         self._workload = self._workload_of(self._requests)
         self._weights = np.zeros((0, 0), np.int64)
-        """By group and request."""
+        """Shape [row, request]."""
         self._weights_number = 0
         self._groups = _Groups(np.zeros((1, rows), np.bool_))
         self._unchanged = self._nothing_kept()
@@ -215,8 +216,7 @@ class Losses:
         rows = np.arange(len(states))
         self._note(rows, states)
         self._know(sorted({request for request, _ in pods}))
-        for some in _chunks(rows):
-            self._update(self._unchanged, None, some)
+        self._update(self._unchanged, None, rows)
         places = {request: place for place, request in enumerate(self._requests)}
         numbers = np.zeros((len(accepted), len(places)), np.int64)
         for (request, selector), number in pods.items():
@@ -224,8 +224,9 @@ class Losses:
         if not np.array_equal(accepted, self._groups.accepted):
             self._groups = _Groups(accepted)
         usable = self._groups.sums(self._unchanged.amounts[:, : len(self._requests)])
-        self._weights = weights_of(numbers, self._workload.amounts * _PARTS, usable, self._groups.patterns)
-        return bool(self._weights.any())
+        weights = weights_of(numbers, self._workload.amounts * _PARTS, usable, self._groups.patterns)
+        self._weights = weights[self._groups.of_row]
+        return bool(weights.any())
 
     def of(self, request: GpuRequest, rows: IntColumn, states: IntColumn) -> IntColumn:
         """The losses on these rows."""
@@ -235,18 +236,20 @@ class Losses:
             del self._kept[next(iter(self._kept))]
         self._kept[request] = kept
         self._extend(kept, request)
+        return self._sums(self._unchanged, None, rows) - self._sums(kept, request, rows)
+
+    def _sums(self, kept: _Usable, request: GpuRequest | None, rows: IntColumn) -> IntColumn:
+        """What all requests can use on these rows, weighted."""
         if kept.weights != self._weights_number:
-            kept.losses_change.fill(-1)
+            kept.sums_change.fill(-1)
             kept.weights = self._weights_number
-        due = rows[kept.losses_change[rows] != self._change[rows]]
-        number = len(self._requests)
-        for some in _chunks(due):
-            self._update(self._unchanged, None, some)
-            self._update(kept, request, some)
-            lost = self._unchanged.amounts[some, :number] - kept.amounts[some, :number]
-            kept.losses[some] = (lost * self._weights[self._groups.of_row[some]]).sum(axis=1)
-        kept.losses_change[due] = self._change[due]
-        return kept.losses[rows]
+        due = rows[kept.sums_change[rows] != self._change[rows]]
+        if len(due):
+            self._update(kept, request, due)
+            some = slice(len(self._requests))
+            kept.sums[due] = np.einsum("ij,ij->i", kept.amounts[due, some], self._weights[due, some])
+            kept.sums_change[due] = self._change[due]
+        return kept.sums[rows]
 
     def _note(self, rows: IntColumn, states: IntColumn) -> None:
         """Store the current states of rows."""
@@ -279,9 +282,9 @@ class Losses:
     def _update(self, kept: _Usable, request: GpuRequest | None, rows: IntColumn) -> None:
         """Compute the amounts of the rows whose state has changed since."""
         stale = rows[kept.change[rows] != self._change[rows]]
-        if len(stale):
-            kept.amounts[stale, : kept.requests] = self._computed(self._workload, request, stale)
-            kept.change[stale] = self._change[stale]
+        for some in _chunks(stale):
+            kept.amounts[some, : kept.requests] = self._computed(self._workload, request, some)
+        kept.change[stale] = self._change[stale]
 
     def _computed(self, workload: Workload, request: GpuRequest | None, rows: IntColumn) -> Amounts:
         states, kinds = self._states[rows], self._kinds[rows]

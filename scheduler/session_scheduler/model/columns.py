@@ -400,6 +400,20 @@ class NodeView:
         """A view of these rows of the table, without extra tasks."""
         return NodeView(self._table, rows)
 
+    def all_rows(self) -> NodeView:
+        """A view of all rows of the table, without extra tasks."""
+        return NodeView(self._table, None)
+
+    @property
+    def static_version(self) -> int:
+        """The version of the table's nodes: `NodeTable.static_version`."""
+        return self._table.static_version
+
+    @property
+    def usage_versions(self) -> IntColumn:
+        """The version of each row's usage: it differs after each change of a resource or counter of the row."""
+        return self._pick(self._table._usage_versions)
+
     @property
     def row_numbers(self) -> RowIndex:
         """The table row of each entry."""
@@ -434,6 +448,14 @@ class NodeView:
         found = self._table._counters.get(key)
         column = np.zeros(len(self), np.int64) if found is None else self._pick(found)
         return column + self.extra if self.extra is not None and key in self._footprint else column
+
+    def counters(self, keys: Sequence[Hashable]) -> NDArray[np.int64]:
+        """The columns of several counters, shape [row, key]."""
+        found = np.zeros((len(self), len(keys)), np.int64)
+        for place, key in enumerate(keys):
+            if key in self._table._counters:
+                found[:, place] = self.counter(key)
+        return found
 
     def pods(self, query: PodQuery) -> IntColumn:
         """How many pods that match the query run on each node, the view's extra tasks included."""

@@ -6,6 +6,7 @@ cache keeps only the bound ones: they use resources, and may be members of a gro
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -67,6 +68,8 @@ class Cache:
         """Whether the API server serves scheduling.x-k8s.io PodGroups; if not, their label names native PodGroups."""
         self.tasks: dict[str, Task] = {}
         """By pod uid: all bound pods, and the unbound pods that this scheduler places."""
+        self.pods_of: Counter[TaskClass] = Counter()
+        """The number of these pods by class; only classes with pods."""
         self.groups: dict[str, Group] = {}
         self.problems: dict[str, str] = {}
         """By "Node n1" or "Pod ns/name": the error in an invalid object."""
@@ -297,7 +300,7 @@ class Cache:
     def _forget_unused_classes(self) -> None:
         """Drop the classes of no task, if they are many. Not while a class is computed: no task has that one yet."""
         if len(self.classes) > _SPARE_CLASSES + 2 * len(self.tasks) or self.classes.crowded:
-            self.classes.forget_unused({task.cls for task in self.tasks.values()})
+            self.classes.forget_unused(self.pods_of)
 
     def split_classes(self) -> bool:
         """Recompute classes if plugins have read more of pods than the class key had. Returns whether they have.
@@ -326,6 +329,7 @@ class Cache:
         task.kind = self.table.pods.acquire(pod)
         self._join(task, task.group)
         self.tasks[task.uid] = self.unbound[task.uid] = task
+        self.pods_of[cls] += 1
         self._activate_queues(pod.metadata.labels)
         return task
 
@@ -392,12 +396,19 @@ class Cache:
             self.table.add_usage(task.row, task.cls, -1)
         if task.node is not None:
             self._use_volumes(task, task.node, -1)
+        self._uncount_class(task.cls)
         task.cls = cls
+        self.pods_of[cls] += 1
         if task.row >= 0:
             self.table.add_usage(task.row, task.cls, 1)
         if task.node is not None:
             self._use_volumes(task, task.node, 1)
             self._changed_nodes[task.node] = None
+
+    def _uncount_class(self, cls: TaskClass) -> None:
+        self.pods_of[cls] -= 1
+        if not self.pods_of[cls]:
+            del self.pods_of[cls]
 
     def _change_kind(self, task: Task, kind: int) -> None:
         """Count the task's pod under `kind`, that of its current labels, which the caller has acquired."""
@@ -488,6 +499,7 @@ class Cache:
         task = self.tasks.pop(uid, None)
         if task is None:
             return
+        self._uncount_class(task.cls)
         if task.node is not None:
             self.vacate(task, task.phase)
         if task in self.gates.by_task:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from session_scheduler.builtin.gpu_amounts import Gpus
 from session_scheduler.builtin.gpu_columns import GpuColumns
 from session_scheduler.builtin.gpu_sharing import GpuSharing
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
@@ -158,7 +159,7 @@ def test_half_of_a_score_is_for_filled_gpus_and_half_for_cpu_and_gpus_used_alike
     cluster.run()
     table = cluster.scheduler.cache.table
     rows = np.array([table.row_of[name] for name in ("alike", "little-cpu", "untouched")])
-    columns = GpuColumns(NodeView(table, rows), [NVIDIA], 0, reserved=reserved)
+    columns = GpuColumns(NodeView(table, rows), Gpus([NVIDIA]), reserved=reserved)
     assert columns.scores(Share(400, 0), 2000).tolist() == expected
 
 
