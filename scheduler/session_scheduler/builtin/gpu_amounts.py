@@ -63,7 +63,8 @@ class Gpus:
         highest = max(indices, default=EVERY)
         if highest > self._highest:
             self._highest = highest
-            self._amounts.forget()
+            if highest >= self._most:
+                self._amounts.forget()
 
     def of(self, nodes: NodeView) -> GpuAmounts:
         """The amounts of a view's nodes."""

@@ -13,8 +13,6 @@ import numpy as np
 
 from session_scheduler.model.columns import NodeView
 
-__all__ = ["KeptRows"]
-
 _Arrays = Sequence[np.ndarray[Any, Any]]
 
 

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from session_scheduler.builtin.gpu_amounts import Gpus
+from session_scheduler.builtin.gpu_amounts import GpuAmounts, Gpus
 from session_scheduler.builtin.gpu_columns import GpuColumns
 from session_scheduler.builtin.gpu_sharing import GpuSharing
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
@@ -16,10 +17,20 @@ from session_scheduler.engine.explain import explain_pending
 from session_scheduler.framework.bindings import Holding
 from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import hookimpl
-from session_scheduler.model.columns import NodeView
-from session_scheduler.model.gpu_shares import GPU, GPU_COUNT, GPU_FRACTION, GPU_MEMORY, MOST_GPUS, GpuUse, Share
+from session_scheduler.model.columns import NodeTable, NodeView
+from session_scheduler.model.gpu_shares import (
+    GPU,
+    GPU_COUNT,
+    GPU_FRACTION,
+    GPU_MEMORY,
+    MOST_GPUS,
+    GpuUse,
+    Share,
+    counted,
+)
 from session_scheduler.model.groups import Task
-from session_scheduler.model.objects import Pod
+from session_scheduler.model.meta import ObjectMeta
+from session_scheduler.model.objects import Node, NodeStatus, Pod
 from session_scheduler.offline.status import status_of
 from session_scheduler.testing.builders import gang, pod
 from session_scheduler.testing.evaluations import check_evaluations
@@ -161,6 +172,51 @@ def test_half_of_a_score_is_for_filled_gpus_and_half_for_cpu_and_gpus_used_alike
     rows = np.array([table.row_of[name] for name in ("alike", "little-cpu", "untouched")])
     columns = GpuColumns(NodeView(table, rows), Gpus([NVIDIA]), reserved=reserved)
     assert columns.scores(Share(400, 0), 2000).tolist() == expected
+
+
+@pytest.mark.parametrize("fractions", [1, 30])
+def test_a_nodes_gpus_are_read_after_its_changes_only_whatever_the_number_of_fractions(
+    fractions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, read = [], Gpus._read
+
+    def noted(of: Gpus, nodes: NodeView) -> GpuAmounts:
+        rows.append(len(nodes) if nodes.extra is None else 0)
+        return read(of, nodes)
+
+    monkeypatch.setattr(Gpus, "_read", noted)
+    cluster = gpus(8, nodes=50)
+    cluster.add(part("first", "0.5"))
+    cluster.run()
+    rows.clear()
+    cluster.add(*(part(f"p{index}", f"0.{100 + index % fractions}") for index in range(30)))
+    cluster.run()
+    cluster.assert_all_bound()
+    assert 30 <= sum(rows) <= 2 * 30 + 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_kept_gpus_equal_those_that_are_computed_from_nothing(seed: int) -> None:
+    random, table, kept = Random(seed), NodeTable(), Gpus([NVIDIA])
+    used = []
+    for _ in range(200):
+        if random.random() < 0.1 or not table.size:
+            labels = random.choice(({}, {f"{NVIDIA}.memory": "1000"}))
+            status = NodeStatus(allocatable={NVIDIA: str(random.randrange(5))})
+            table.put(Node(metadata=ObjectMeta(name=f"n{random.randrange(6)}", labels=labels), status=status))
+        elif used and random.random() < 0.4:
+            table.add_counts(*used.pop(random.randrange(len(used))), -1)
+        else:
+            share = random.choice((Share(300, 0), Share(0, 250), Share(500, 0)))
+            one = random.choice((None, (random.randrange(7),)))
+            kept.note(one or ())
+            used.append((random.randrange(table.size), counted(share, one)))
+            table.add_counts(*used[-1], 1)
+        view = NodeView(table, np.array(random.choices(range(table.size), k=2)))
+        fresh = Gpus([NVIDIA])
+        fresh.note([6])
+        for found, expected in zip(kept.of(view), fresh.of(view), strict=True):
+            assert found.tolist() == expected.tolist()
 
 
 def test_the_configuration_can_name_other_gpu_resources() -> None:

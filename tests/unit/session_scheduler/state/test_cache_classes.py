@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from session_scheduler.model import pod_terms
 from session_scheduler.model.class_table import ClassTable
 from session_scheduler.model.columns import NodeTable
-from session_scheduler.model.objects import Affinity, Node, ObjectMeta, Pod
+from session_scheduler.model.objects import Affinity, Node, ObjectMeta, Pod, PodSpec
 from session_scheduler.state.cache import Cache
 
 ANNOTATION = "fluence-test/class-key"
@@ -165,3 +166,18 @@ def test_new_classes_of_a_crowded_table_rarely_cost_a_pass_over_all(monkeypatch:
     for number in range(1000):
         classes.put(a_pod(name=f"b{number}", namespace="b", uid=f"b{number}", cpu=str(number)))
     assert 4 < len(passes) < 20
+
+
+def test_the_number_of_pods_is_kept_by_class() -> None:
+    classes = Classes()
+
+    def put(name: str, value: str, node: str = "") -> None:
+        metadata = ObjectMeta(name=name, uid=name, annotations={ANNOTATION: value})
+        classes.put(Pod(metadata=metadata, spec=PodSpec(node_name=node)))
+
+    for name, value, node in (("a", "1", ""), ("b", "1", "n"), ("c", "2", ""), ("c", "1", ""), ("a", "2", "n")):
+        put(name, value, node)
+        tasks = classes.cache.tasks.values()
+        assert classes.cache.pods_of == Counter(task.cls for task in tasks)
+    classes.cache.remove(Pod(metadata=ObjectMeta(name="a", uid="a")))
+    assert list(classes.cache.pods_of.values()) == [2]
