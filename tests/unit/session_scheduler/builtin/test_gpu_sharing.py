@@ -205,13 +205,15 @@ def test_kept_gpus_equal_those_that_are_computed_from_nothing(seed: int) -> None
             status = NodeStatus(allocatable={NVIDIA: str(random.randrange(5))})
             table.put(Node(metadata=ObjectMeta(name=f"n{random.randrange(6)}", labels=labels), status=status))
         elif used and random.random() < 0.4:
-            table.add_counts(*used.pop(random.randrange(len(used))), -1)
+            row, counts = used.pop(random.randrange(len(used)))
+            table.add_counts(row, counts, -1)
         else:
             share = random.choice((Share(300, 0), Share(0, 250), Share(500, 0)))
             one = random.choice((None, (random.randrange(7),)))
             kept.note(one or ())
-            used.append((random.randrange(table.size), counted(share, one)))
-            table.add_counts(*used[-1], 1)
+            row, counts = random.randrange(table.size), counted(share, one)
+            used.append((row, counts))
+            table.add_counts(row, counts, 1)
         view = NodeView(table, np.array(random.choices(range(table.size), k=2)))
         fresh = Gpus([NVIDIA])
         fresh.note([6])
