@@ -58,8 +58,34 @@ def node(rack: int, place: int) -> Manifest:
             "status": {"capacity": amounts, "allocatable": amounts}}  # fmt: skip
 
 
+class Dashboard:
+    """`fluence dashboard` as a process, where users sign in with tokens of the cluster."""
+
+    def __init__(self, log: Path, kubeconfig: Path, config: Path, *options: str) -> None:
+        """Start it; returns once it serves. Raises StartError."""
+        self.log = log
+        log.touch()
+        self.program = FluenceProgram(
+            log.stem,
+            ["dashboard", "--kubeconfig", kubeconfig, "--config", config, "--bind", "127.0.0.1:0",
+             "--sign-in", "cluster", *options],
+            log,
+        )  # fmt: skip
+        self.program.wait_until(lambda: _SERVING.search(log.read_text()) is not None, PATIENCE)
+        found = _SERVING.search(log.read_text())
+        assert found is not None
+        self.host, self.port = found[1], int(found[2])
+        self.address = f"http://{self.host}:{self.port}"
+
+    def get(self, path: str, token: str = "", **headers: str) -> tuple[int, str]:
+        """Request a path; return status and text."""
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        return ask(self.host, self.port, path, headers=headers)
+
+
 class World:
-    """The cluster; `start_dashboard` starts what the tests look at."""
+    """The cluster; `dashboard` is what the tests look at."""
 
     def __init__(self, folder: Path) -> None:
         """Raises MissingBinaries."""
@@ -103,27 +129,18 @@ class World:
     def _start_dashboard(self, stack: ExitStack) -> None:
         said = _SCHEDULER.search(self.scheduler.log.read_text())
         assert said is not None
-        self.log.touch()
-        self.program = FluenceProgram(
-            "dashboard",
-            ["dashboard", "--kubeconfig", self._dashboard_kubeconfig(), "--config", self.folder / "scheduler.yaml",
-             "--bind", "127.0.0.1:0", "--sign-in", "cluster",
-             "--scheduler-metrics", f"http://127.0.0.1:{said[1]}/metrics"],
-            self.log,
+        scheduler = f"http://127.0.0.1:{said[1]}/metrics"
+        self.dashboard = Dashboard(
+            self.log, self.account_kubeconfig("fluence-dashboard", "kube-system"), self.folder / "scheduler.yaml",
+            "--scheduler-metrics", scheduler,
         )  # fmt: skip
-        stack.callback(self.program.stop)
-        self.program.wait_until(lambda: _SERVING.search(self.log.read_text()) is not None, PATIENCE)
-        found = _SERVING.search(self.log.read_text())
-        assert found is not None
-        self.host, self.port = found[1], int(found[2])
-        self.address = f"http://{self.host}:{self.port}"
+        stack.callback(self.dashboard.program.stop)
+        self.host, self.port, self.address = self.dashboard.host, self.dashboard.port, self.dashboard.address
         self.until("metrics", lambda: self.get("/api/plugin-timings", self.plane.token())[0] == HTTPStatus.OK)
 
     def get(self, path: str, token: str = "", **headers: str) -> tuple[int, str]:
         """Request a path of the dashboard; return status and text."""
-        if token:
-            headers["Authorization"] = f"Bearer {token}"
-        return ask(self.host, self.port, path, headers=headers)
+        return self.dashboard.get(path, token, **headers)
 
     def _authorize_dashboard(self) -> None:
         """Create the account and permissions of deploy/."""
@@ -131,10 +148,11 @@ class World:
             if manifest["kind"] in ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"):
                 self.plane.create(manifest)
 
-    def _dashboard_kubeconfig(self) -> Path:
+    def account_kubeconfig(self, account: str, namespace: str) -> Path:
+        """Write a kubeconfig of a service account."""
         document = yaml.safe_load(self.plane.kubeconfig(ADMIN).read_text())
-        document["users"][0]["user"] = {"token": self.token_of("fluence-dashboard", "kube-system")}
-        path = self.folder / "dashboard.kubeconfig"
+        document["users"][0]["user"] = {"token": self.token_of(account, namespace)}
+        path = self.folder / f"{account}.kubeconfig"
         path.write_text(yaml.safe_dump(document))
         return path
 
