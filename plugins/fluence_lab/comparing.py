@@ -86,8 +86,7 @@ class Comparison:
     def _figure(self) -> Figure:
         bars = [(f"{name}, {run}: {percent(values[at])}", 100 * values[at])
                 for name, values in self._shares.items() for at, run in enumerate(self._names)]  # fmt: skip
-        source: dict[str, list[Any]] = {**drawing.rows(len(bars))}
-        source |= {"share": [part for _, part in bars], "label": [text for text, _ in bars]}
+        source: dict[str, list[Any]] = {**drawing.rows([text for text, _ in bars]), "share": [part for _, part in bars]}
         text = sentence("; ".join(text for text, _ in bars)) or "No node has resources."
         return Figure("utilisation", "Utilisation by resource", text, {"bars": source}, _draw)
 

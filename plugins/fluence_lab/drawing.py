@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ MOST_ALPHA: Final = 0.75
 """The opacity of full cells: on them, the page's text has a contrast of 4.5 in light and dark."""
 _MOST_LETTERS: Final = 56
 """How many letters fit beside each other on a narrow screen."""
+_LINE: Final = 48
+"""The length of a label's lines: with wide letters, too, they fit on a narrow screen."""
+_MORE: Final = 0.45
+"""What each further line of a label adds to its row's height of 1."""
 PODS: Final = "pods"
 """The label of an axis about numbers of pods."""
 INKED: Final = "ink"
@@ -110,10 +115,9 @@ def fit_height(
 ) -> None:
     """Make the plot as high as its rows need, now and after each update.
 
-    Its height is `base`, and `row` for each unit between the source's lowest and highest `y`.
+    Its height is `base`, and `row` for each unit between 0 and the source's lowest `y`.
     """
-    ys = source.data["y"]
-    made.height = int(min(most, max(least, base + row * (max(ys, default=0) - min(ys, default=0)))))
+    made.height = int(min(most, max(least, base - row * min(source.data["y"], default=0))))
     made.tags = [{"source": source.name, "row": row, "base": base, "least": least, "most": most}]
 
 
@@ -135,9 +139,24 @@ def marks(made: figure, source: ColumnDataSource) -> None:
     )  # fmt: skip
 
 
-def rows(number: int) -> dict[str, Any]:
-    """Where rows and their labels are: the first one on top."""
-    return {"x": [0.0] * number, "y": [-float(row) for row in range(number)]}
+def rows(labels: Sequence[str]) -> dict[str, Any]:
+    """Where rows are, the first one on top, with their labels in lines that a narrow screen shows in full."""
+    lines, ys, y = [wrapped(label) for label in labels], list[float](), 1.0
+    for label in lines:
+        ys.append(y := below(y, label))
+    return {"x": [0.0] * len(lines), "y": ys, "label": lines}
+
+
+def wrapped(label: str) -> str:
+    """A label in lines that fit on a narrow screen; a label that is indented stays so."""
+    text = label.lstrip("\N{NO-BREAK SPACE}")
+    indent = label[: len(label) - len(text)]
+    return "\n".join(wrap(text, _LINE, initial_indent=indent, subsequent_indent=indent))
+
+
+def below(y: float, label: str, height: float = 1.0) -> float:
+    """The `y` of a row below another one: its height, and one for the further lines of its label, is between them."""
+    return round(y - height - _MORE * label.count("\n"), 2)
 
 
 def fit_narrow(names: Sequence[str], cells: int | None = None) -> bool:

@@ -167,14 +167,16 @@ def _chart(observed: Observed, rows: Sequence[_Row], windows: Sequence[Window]) 
     ended: dict[str, list[Any]] = {"x": [], "y": [], "name": []}
     evicted: dict[str, list[Any]] = {"x": [], "y": [], "name": []}
     first = now - 60
-    for place, row in enumerate(rows):
+    labels = drawing.rows([row.label for row in rows])
+    ys = labels["y"]
+    for y, row in zip(ys, rows, strict=True):
         for kind, (start, stop) in _spans(row.members, now).items():
-            for name, value in zip(kinds[kind], (-place, 1000 * start, 1000 * stop, row.label), strict=True):
+            for name, value in zip(kinds[kind], (y, 1000 * start, 1000 * stop, row.label), strict=True):
                 kinds[kind][name].append(value)
             first = min(first, start)
         for stay in row.members:
             if not math.isnan(stay.ended):
-                for name, value in zip(ended, (1000 * stay.ended, -place, stay.key), strict=True):
+                for name, value in zip(ended, (1000 * stay.ended, y, stay.key), strict=True):
                     (evicted if stay.evicted else ended)[name].append(value)
     latest = now + (now - first)
     near = [window for window in windows if window.end > first and window.start < latest]
@@ -182,17 +184,16 @@ def _chart(observed: Observed, rows: Sequence[_Row], windows: Sequence[Window]) 
         "from": [1000 * max(first, window.start) for window in near],
         "to": [1000 * min(latest, window.end) for window in near],
         "top": [0.9] * len(near),
-        "bottom": [-len(rows) + 0.4] * len(near),
+        "bottom": [min(ys, default=1.0) - 0.6] * len(near),
         "name": [window.text for window in near],
     }
-    labels = {**drawing.rows(len(rows)), "label": [row.label for row in rows]}
     labels["x"] = [1000 * first] * len(rows)
     text = f"{count(len(rows), 'row')} from {span(now - first)} ago to now." if rows else "No gang was seen."
     if evicted["x"]:
         text += f" {count(len(evicted['x']), 'pod')} {verb(len(evicted['x']), 'was', 'were')} evicted."
     if near:
         text += f" {sentence(listed([window.text for window in near]))}"
-    present = {"x": [1000 * now, 1000 * now], "y": [0.9, 0.4 - len(rows)]} if rows else {"x": [], "y": []}
+    present = {"x": [1000 * now, 1000 * now], "y": [0.9, ys[-1] - 0.6]} if rows else {"x": [], "y": []}
     sources: dict[str, Any] = {
         **kinds,
         "now": present,

@@ -177,10 +177,12 @@ def _places(cells: Sequence[_Cell]) -> tuple[list[int], list[float], dict[str, l
     x, y, row = 0, 1.0, None
     for cell in cells:
         if cell.row != row:
-            row, x, y = cell.row, 0, y - (1.8 if cell.row else 1.0)
+            label = drawing.wrapped(cell.row)
+            y = drawing.below(y, label, 1.0 if row is None else 1.8)
+            row, x = cell.row, 0
             labels["x"].append(-0.5)
             labels["y"].append(y)
-            labels["label"].append(cell.row)
+            labels["label"].append(label)
         elif x == _ROW:
             x, y = 0, y - 1.0
         xs.append(x)
@@ -202,7 +204,7 @@ def _fill_in_words(fill: NDArray[np.float64], what: str, resource: str) -> str:
 def _draw_map(sources: Mapping[str, ColumnDataSource]) -> Model:
     from bokeh.models import DataRange1d
 
-    made = drawing.plot(y_range=DataRange1d(range_padding=0.6, range_padding_units="absolute"))
+    made = drawing.plot(y_range=DataRange1d(end=1.03, range_padding=0.6, range_padding_units="absolute"))
     drawing.fit_height(made, sources["cells"], row=34, base=76, least=100, most=900)
     return _with_cells(
         made, sources, 0.86, drawing.BLUE, ("", "@name"), ("allocated", "@fill, @amount"), ("nodes", "@nodes")
@@ -263,21 +265,19 @@ def _node_table(known: Nodes, shown: NDArray[np.int64]) -> Table:
 
 
 def _gpu_figure(known: Nodes, gpus: Sequence[Gpu]) -> Figure:
-    rows = {node: place for place, node in enumerate(list(dict.fromkeys(gpu.node for gpu in gpus))[:_MOST_GPU_ROWS])}
+    first = list(dict.fromkeys(gpu.node for gpu in gpus))[:_MOST_GPU_ROWS]
+    labels = drawing.rows([known.names[node] for node in first])
+    labels["x"] = [-0.5] * len(first)
+    rows = dict(zip(first, labels["y"], strict=True))
     shown = [gpu for gpu in gpus if gpu.node in rows]
     held = [min(1.0, sum(gpu.holders.values())) for gpu in shown]
     source: dict[str, Any] = {
         "x": [gpu.index for gpu in shown],
-        "y": [-float(rows[gpu.node]) for gpu in shown],
+        "y": [rows[gpu.node] for gpu in shown],
         "alpha": [drawing.MOST_ALPHA * part for part in held],
         "mark": [percent(part) if part else "free" for part in held],
         "gpu": [f"{gpu.resource} {gpu.index} of {known.names[gpu.node]}" for gpu in shown],
         "holders": [_holders(gpu) for gpu in shown],
-    }
-    labels: dict[str, Any] = {
-        "x": [-0.5] * len(rows),
-        "y": [-float(place) for place in rows.values()],
-        "label": [known.names[node] for node in rows],
     }
     free = sum(not gpu.holders for gpu in gpus)
     shared = sum(len(gpu.holders) > 1 for gpu in gpus)

@@ -120,9 +120,8 @@ def _utilisation_figure(utilised: list[tuple[str, float, float]]) -> Figure:
     shares = [100 * share(used, whole) for _, used, whole in utilised]
     text = ", ".join(f"{name} {plain(round(part))} %" for name, part in zip(names, shares, strict=True))
     bars: dict[str, Any] = {
-        **drawing.rows(len(names)),
+        **drawing.rows([f"{name}: {plain(round(part))} %" for name, part in zip(names, shares, strict=True)]),
         "share": shares,
-        "label": [f"{name}: {plain(round(part))} %" for name, part in zip(names, shares, strict=True)],
     }
     return Figure(
         "utilisation",

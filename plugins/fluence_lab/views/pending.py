@@ -142,9 +142,8 @@ def _figure(reasons: Sequence[Reason]) -> Figure:
         bars.append((rest, f"{len(reasons) - len(shown):,} other reasons"))
     text = listed([f"{count(number, 'pod')}: {label}" for number, label in bars], 4)
     source: dict[str, Any] = {
-        **drawing.rows(len(bars)),
+        **drawing.rows([f"{number:,}: {label}" for number, label in bars]),
         "pods": [number for number, _ in bars],
-        "label": [f"{number:,}: {label}" for number, label in bars],
     }
     return Figure("reasons", "Pods by reason", sentence(text) or "No pod waits.", {"bars": source}, _draw)
 

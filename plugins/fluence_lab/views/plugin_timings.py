@@ -39,9 +39,8 @@ def seconds_figure(seconds: Mapping[str, float]) -> Figure:
     shown = _slowest(seconds)[:_MOST_BARS]
     text = listed([f"{name} took {_time(spent)}" for name, spent in shown], 3)
     bars: dict[str, Any] = {
-        **drawing.rows(len(shown)),
+        **drawing.rows([f"{name}: {_time(spent)}" for name, spent in shown]),
         "milliseconds": [1000 * spent for _, spent in shown],
-        "label": [f"{name}: {_time(spent)}" for name, spent in shown],
     }
     return Figure(
         "plugin-seconds", "Time by plugin", f"{text}." if text else "No plugin was called.", {"bars": bars}, _draw

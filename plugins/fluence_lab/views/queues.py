@@ -100,16 +100,15 @@ def _figure(known: Sequence[_Queue], resource: str) -> Figure:
         amounts = [of_queue(queue, kind, resource) for queue in shown]
         return [missing if each is None else each / scale for each in amounts]
 
-    places = drawing.rows(len(shown))
     texts = []
     for queue in shown:
         has, fair = of_queue(queue, "allocated", resource) or 0.0, of_queue(queue, "fairShare", resource)
         share = "" if fair is None else f" of a fair share of {amount(resource, fair)}"
         texts.append(f"{queue['name']}: {amount(resource, has)}{share}")
+    rows = drawing.rows([_indented(text, queue["depth"]) for queue, text in zip(shown, texts, strict=True)])
     bars = {
-        **places,
-        "lower": [y - 0.28 for y in places["y"]],
-        "label": [_indented(text, queue["depth"]) for queue, text in zip(shown, texts, strict=True)],
+        **rows,
+        "lower": [y - 0.28 for y in rows["y"]],
         "allocated": column("allocated"),
         "deserved": column("deserved"),
         "fair": column("fairShare", math.nan),

@@ -68,9 +68,8 @@ def _bars(name: str, title: str, numbers: Counter[str], colour: str, nothing: st
     ordered = sorted(numbers.items(), key=lambda item: (-item[1], natural(item[0])))
     shown = ordered[:_MOST_BARS]
     bars: dict[str, Any] = {
-        **drawing.rows(len(shown)),
+        **drawing.rows([f"{number:,}: {label}" for label, number in shown]),
         "pods": [number for _, number in shown],
-        "label": [f"{number:,}: {label}" for label, number in shown],
     }
     text = listed([f"{count(number, 'pod')}: {label}" for label, number in ordered], 4)
     if len(ordered) > len(shown):

@@ -177,9 +177,12 @@ def _figure(now: float, devices: Sequence[_Device], reservations: Sequence[tuple
         kind: {"y": [], "from": [], "to": [], "name": []} for kind in ("held", "windows", "drained", "reserved")
     }
 
+    rows = [*map(_label, shown), *(f"{gang}, reserved" for gang, _, _ in reservations)]
+    labels = drawing.rows(rows)
+
     def add(kind: str, place: int, start: float, end: float, name: str) -> None:
         if start < last and end > first:
-            values = (-place, 1000 * max(first, start), 1000 * min(last, end), name)
+            values = (labels["y"][place], 1000 * max(first, start), 1000 * min(last, end), name)
             for column, value in zip(bars[kind].values(), values, strict=True):
                 column.append(value)
 
@@ -194,9 +197,8 @@ def _figure(now: float, devices: Sequence[_Device], reservations: Sequence[tuple
     for place, (gang, _, nodes) in enumerate(reservations, len(shown)):
         if gang in starts:
             add("reserved", place, starts[gang], math.inf, f"{gang}: {nodes}")
-    rows = [*map(_label, shown), *(f"{gang}, reserved" for gang, _, _ in reservations)]
-    labels = {"x": [1000 * first] * len(rows), "y": [-place for place in range(len(rows))], "label": rows}
-    present = {"x": [1000 * now] * 2, "y": [0.9, 0.4 - max(1, len(rows))]}
+    labels["x"] = [1000 * first] * len(rows)
+    present = {"x": [1000 * now] * 2, "y": [0.9, min(labels["y"], default=0.0) - 0.6]}
     held, drained = sum(bool(device.holdings) for device in devices), sum(device.node.down for device in devices)
     text = f"{held:,} of {len(devices):,} resources are held, {drained:,} are drained."
     if len(busy) > len(shown):

@@ -88,7 +88,7 @@ def _figure(rows: list[tuple[Any, ...]]) -> Figure:
             bars["label"].append(f"{row[2]}, {row[5]}: {row[6].get('used')} of {row[6].get('quota')} ({row[3]})")
     shown = {name: column[:_MOST_BARS] for name, column in bars.items()}
     text = f"Used: {listed(texts, 4)}." if texts else "No pool has a quota."
-    sources = {"bars": {**drawing.rows(len(shown["share"])), **shown}}
+    sources = {"bars": {**shown, **drawing.rows(shown["label"])}}
     return Figure("used", "Used share of the pools' quotas", text, sources, _draw)
 
 

@@ -110,9 +110,8 @@ def _figure(jobs: Sequence[_Job]) -> Figure:
     for job in jobs:
         pods[job.state] += len(job.pods)
     bars: dict[str, Any] = {
-        **drawing.rows(len(_STATES)),
+        **drawing.rows([f"{state}: {count(pods[state], 'pod')}" for state in _STATES]),
         "pods": [pods[state] for state in _STATES],
-        "label": [f"{state}: {count(pods[state], 'pod')}" for state in _STATES],
     }
     text = listed([f"{count(pods[state], 'pod')} {state}" for state in _STATES], 4)
     return Figure("pods-by-state", "Pods by the state of their job", f"{text}.", {"bars": bars}, _draw)

@@ -151,7 +151,8 @@ async def test_files_have_their_note_on_each_page_and_no_history(world: World) -
 
 async def test_a_figure_without_data_is_its_text(world: World) -> None:
     def page(context: PanelContext) -> View:
-        bars = {**drawing.rows(number := len(context.observed.pods.keys)), "n": [1] * number, "label": ["x"] * number}
+        number = len(context.observed.pods.keys)
+        bars = {**drawing.rows(["x"] * number), "n": [1] * number}
         figure = Figure(
             "f",
             "F",

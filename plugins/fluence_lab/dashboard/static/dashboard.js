@@ -48,8 +48,8 @@ function updateFigure(name, change) {
 
 // As `fit_height` of drawing.py.
 function fitHeight(plot, rule, ys) {
-  const rows = ys.length ? Math.max(...ys) - Math.min(...ys) : 0;
-  const height = Math.trunc(Math.min(rule.most, Math.max(rule.least, rule.base + rule.row * rows)));
+  const lowest = ys.length ? Math.min(...ys) : 0;
+  const height = Math.trunc(Math.min(rule.most, Math.max(rule.least, rule.base - rule.row * lowest)));
   if (plot.height !== height) plot.height = height;
 }
 
