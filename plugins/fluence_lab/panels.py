@@ -14,7 +14,7 @@ from session_scheduler.errors import InputError
 from session_scheduler.model.objects import Pod
 from session_scheduler.observation.values import Observed
 
-__all__ = ["PANELS_GROUP", "Panel", "PanelContext", "installed"]
+__all__ = ["PANELS_GROUP", "Panel", "PanelContext", "Search", "installed"]
 
 PANELS_GROUP: Final = "fluence_lab.panels"
 
@@ -53,6 +53,17 @@ class PanelContext(msgspec.Struct, frozen=True):
         return self.namespaces is None or key.partition("/")[0] in self.namespaces
 
 
+class Search(msgspec.Struct, frozen=True):
+    """A search field on a page."""
+
+    parameter: str
+    """The parameter of the page's query, such as "node"."""
+    label: str
+    """For example "Find nodes"."""
+    hint: str = ""
+    """What to enter; the field shows it while it is empty."""
+
+
 class Panel(msgspec.Struct, frozen=True):
     """One page. Its view is computed at each update, for each user, within milliseconds."""
 
@@ -66,6 +77,8 @@ class Panel(msgspec.Struct, frozen=True):
     calls it every half a minute, with its own permissions; it may take 20 s."""
     plugin: str = ""
     """The scheduler's plugin without which the dashboard does not call `fetch`; empty for none."""
+    search: Search | None = None
+    """A field on the page, whose value its query has."""
     order: int = 100
     """Pages are listed by it, then by title. The lab's own have 10 to 70."""
 

@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
 
 from .browsing import Visitor
-from .world import TEAMS, World
+from .world import GPU, TEAMS, World
 
 PENDING = "science/huge-0"
 SHOTS = os.environ.get("FLUENCE_SCREENSHOTS", "")
@@ -105,6 +105,19 @@ def test_an_update_keeps_focus_and_selection(world: World, admin: Visitor) -> No
         assert admin.page.evaluate("document.activeElement.textContent") == text
     finally:
         world.delete("science", "zz-too-large")
+
+
+def test_nodes_are_found_by_search_with_their_gpus(world: World, admin: Visitor) -> None:
+    admin.open("nodes")
+    admin.page.get_by_label("Find nodes").fill("r3-n4")
+    admin.page.get_by_role("search", name="This page").get_by_role("button").click()
+    admin.page.wait_for_selector("main[data-drawn]")
+    assert admin.page.url.endswith("/nodes?node=r3-n4")
+    assert admin.page.get_by_label("Find nodes").input_value() == "r3-n4"
+    assert [row[0] for row in admin.table("nodes")] == ["r3-n4"]
+    assert [(row[0], row[2]) for row in admin.table("gpus")] == [("r3-n4", str(index)) for index in range(8)]
+    offered = world.plane.request("GET", "/api/v1/nodes/r3-n4")[1]["status"]["allocatable"][GPU]
+    assert f"of {offered} GPUs" in admin.summary
 
 
 def test_two_users_who_see_the_same_get_the_same_update(world: World, browser: Browser, admin: Visitor) -> None:

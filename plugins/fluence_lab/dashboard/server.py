@@ -153,7 +153,7 @@ class Dashboard:
             "page.html", title=view.title, panel=panel, panels=await self.pages.listed(), view=view, parts=parts,
             items=render.embedded_json(drawn), element_id=render.element_id, reader=reader, number=number,
             live=self.pages.live, notes=self.pages.notes(feed.subject), style=render.FIGURE_STYLE,
-            search=dict(feed.subject.query).get("pod", ""),
+            query=dict(feed.subject.query),
         )  # fmt: skip
         answer.enable_compression()
         return answer

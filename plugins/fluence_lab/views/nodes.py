@@ -1,7 +1,7 @@
 """Nodes and topology: how full nodes, racks and zones are, and which pods hold which GPU.
 
-Levels of detail: with many nodes the map shows blocks (the lowest topology level, or nodes in natural order), and the
-query names the block whose nodes to show.
+Levels of detail: with many nodes the map shows blocks (the lowest topology level, or nodes in natural order). The query
+names the block whose nodes to show, or has a part of the names of nodes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fluence_lab import drawing
-from fluence_lab.panels import Panel
+from fluence_lab.panels import Panel, Search
 from fluence_lab.view import Column, Figure, Table, View
 from fluence_lab.words import MOST_ROWS, amount, count, listed, percent, plain, share, table, verb
 from session_scheduler.observation.values import Gpu, Nodes, Observed
@@ -45,12 +45,22 @@ class _Cell(msgspec.Struct, frozen=True):
 
 
 def nodes(observed: Observed, query: Mapping[str, str] | None = None) -> View:
-    """The view. `query`: {"resource": what the map shows, "block": the block whose nodes to show}."""
+    """The view.
+
+    `query`: {"resource": what the map shows, "block": the block whose nodes to show, "node": the name of the node to
+    show, or a part of several names}.
+    """
     query = query or {}
     known = observed.nodes
     blocks = _blocks(known)
-    chosen = query.get("block", "")
+    chosen, node = query.get("block", ""), query.get("node", "").strip()
     shown = blocks.get(chosen, np.arange(len(known.names)))
+    about = _about_block(chosen, chosen in blocks) if chosen else ""
+    if node:
+        shown = _named(known, shown, node)
+        rows = set(shown.tolist())
+        blocks = {name: own for name, own in blocks.items() if not rows.isdisjoint(own.tolist())}
+        about += f" {count(len(shown), 'node')} {verb(len(shown), 'has', 'have')} {node!r} in the name."
     column = known.resources.index(query["resource"]) if query.get("resource") in known.resources else 0
     detailed = len(shown) <= MOST_NODES
     cells = _node_cells(known, shown) if detailed else _block_cells(known, blocks)
@@ -62,10 +72,22 @@ def nodes(observed: Observed, query: Mapping[str, str] | None = None) -> View:
     tables = [_block_table(known, blocks), _node_table(known, shown)]
     if gpus:
         tables.append(_gpu_table(known, gpus))
-    return View("nodes", "Nodes and topology", _summary(known, blocks, gpus, chosen), tuple(figures), tuple(tables))
+    summary = _summary(known, gpus) + about
+    return View("nodes", "Nodes and topology", summary, tuple(figures), tuple(tables))
 
 
-def _summary(known: Nodes, blocks: Mapping[str, NDArray[np.int64]], gpus: Sequence[Gpu], chosen: str) -> str:
+def _named(known: Nodes, rows: NDArray[np.int64], text: str) -> NDArray[np.int64]:
+    """The rows whose node has this name; else those with the text in the name."""
+    names = [known.names[row] for row in rows.tolist()]
+    found = [name == text for name in names]
+    return rows[np.array(found if any(found) else [text in name for name in names], np.bool_)]
+
+
+def _about_block(block: str, known: bool) -> str:
+    return f" Shown: {block}." if known else f" {block} is not a block of these nodes."
+
+
+def _summary(known: Nodes, gpus: Sequence[Gpu]) -> str:
     total = len(known.names)
     unready = sum(state != "Ready" for state in known.states)
     text = count(total, "node")
@@ -77,8 +99,6 @@ def _summary(known: Nodes, blocks: Mapping[str, NDArray[np.int64]], gpus: Sequen
     if gpus:
         held = sum(sum(gpu.holders.values()) for gpu in gpus)
         text += f" Pods hold {plain(round(held, 2))} of {count(len(gpus), 'GPU')}."
-    if chosen:
-        text += f" Shown: {chosen}." if chosen in blocks else f" {chosen} is not a block of these nodes."
     return text
 
 
@@ -246,7 +266,12 @@ def _block_table(known: Nodes, blocks: Mapping[str, NDArray[np.int64]]) -> Table
 
 
 def _node_table(known: Nodes, shown: NDArray[np.int64]) -> Table:
-    columns = [Column("Node"), Column("State"), Column("Pods", numeric=True), *map(Column, known.levels)]
+    columns = [
+        Column("Node", link="nodes?node={}"),
+        Column("State"),
+        Column("Pods", numeric=True),
+        *map(Column, known.levels),
+    ]
     columns += [Column(name, numeric=True) for name in known.resources]
     rows = []
     for row in shown[:MOST_ROWS].tolist():
@@ -284,7 +309,7 @@ def _gpu_figure(known: Nodes, gpus: Sequence[Gpu]) -> Figure:
     text = f"{free:,} of {count(len(gpus), 'GPU')} {verb(free, 'is', 'are')} free, {shared:,} shared."
     nodes_with = len({gpu.node for gpu in gpus})
     if nodes_with > len(rows):
-        text += f" The figure shows the first {len(rows)} of {nodes_with:,} nodes."
+        text += f" The figure shows the first {len(rows)} of {nodes_with:,} nodes: for others, search or open a block."
     return Figure("gpus", "GPUs by index", text, {"cells": source, "labels": labels}, _draw_gpus)
 
 
@@ -307,7 +332,7 @@ def _gpu_table(known: Nodes, gpus: Sequence[Gpu]) -> Table:
         for gpu in gpus[:MOST_ROWS]
     ]
     columns = (
-        Column("Node"),
+        Column("Node", link="nodes?node={}"),
         Column("Resource"),
         Column("Index", numeric=True),
         Column("Model"),
@@ -317,4 +342,10 @@ def _gpu_table(known: Nodes, gpus: Sequence[Gpu]) -> Table:
     return table("gpus", "GPUs", columns, rows, of=len(gpus))
 
 
-PANEL: Final = Panel("nodes", "Nodes and topology", lambda context: nodes(context.observed, context.query), order=40)
+PANEL: Final = Panel(
+    "nodes",
+    "Nodes and topology",
+    lambda context: nodes(context.observed, context.query),
+    search=Search("node", "Find nodes", "a name, or a part of it"),
+    order=40,
+)

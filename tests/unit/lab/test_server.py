@@ -19,7 +19,7 @@ from fluence_lab.dashboard import pages, server, streams
 from fluence_lab.dashboard.access import DeniedError, LocalAccess, Reader
 from fluence_lab.dashboard.feeds import Subject
 from fluence_lab.dashboard.server import Dashboard
-from fluence_lab.panels import Panel, PanelContext
+from fluence_lab.panels import Panel, PanelContext, Search
 from fluence_lab.view import Column, Figure, Table, View
 from session_scheduler.base.clock import StoppedClock
 from session_scheduler.model.objects import Pod
@@ -481,6 +481,21 @@ async def test_events_carry_what_changed(world: World) -> None:
         assert change["summary"] == "2 pods. "
         assert "science/y" in change["tables"]["pods"]
         assert "finance" not in change["tables"]["pods"]
+
+
+async def test_a_page_with_a_search_has_its_field_with_the_value_of_the_query(world: World) -> None:
+    def view(context: PanelContext) -> View:
+        return View("found", "Found", f"{context.query.get('name', '')!r}")
+
+    panels = [Panel("found", "Found", view, search=Search("name", "Find names", "a part")), *PANELS]
+    dashboard = Dashboard(world.observer, world.access, panels, live=True)
+    async with world.client("alice", dashboard) as client:
+        _, text = await text_of(client, '/found?name="<x>')
+        _, other = await text_of(client, "/listing")
+    assert '<form role="search" aria-label="This page" action="found">' in text
+    assert '<label for="search">Find names</label>' in text
+    assert 'name="name" type="search" placeholder="a part" value="&#34;&lt;x&gt;"' in text
+    assert 'id="search"' not in other
 
 
 async def test_events_name_the_parts_when_one_comes_or_goes(world: World) -> None:

@@ -327,6 +327,31 @@ def test_with_many_nodes_the_map_shows_blocks(levels: bool) -> None:
     assert table(view, "nodes").left_out == number - 200
 
 
+def test_the_gpus_of_each_of_many_nodes_are_found_by_search() -> None:
+    names = [f"gpu-{number}" for number in range(1213)]
+    gpus = [Gpu(row, "nvidia.com/gpu", index, None, {}) for row in range(1213) for index in range(8)]
+    known = observed(nodes(names, gpus=gpus))
+    view = nodes_view(known)
+    assert view.figures[1].text == (
+        "9,704 of 9,704 GPUs are free, 0 shared. The figure shows the first 40 of 1,213 nodes: for others, search or "
+        "open a block."
+    )
+    assert {column.title: column.link for column in table(view, "gpus").columns}["Node"] == "nodes?node={}"
+    for name in ("gpu-1", "gpu-777", "gpu-1212"):
+        view = nodes_view(known, {"node": name})
+        assert view.summary.endswith(f" Pods hold 0 of 8 GPUs. 1 node has {name!r} in the name.")
+        assert source(view, "gpus", "labels")["label"] == [name]
+        assert [row[:3] for row in table(view, "gpus").rows] == [(name, "nvidia.com/gpu", index) for index in range(8)]
+        assert [row[0] for row in table(view, "nodes").rows] == [name]
+        assert [row[1] for row in table(view, "blocks").rows] in ([100], [13])
+    part = nodes_view(known, {"node": "gpu-77"})
+    assert [row[0] for row in table(part, "nodes").rows] == ["gpu-77"]
+    part = nodes_view(known, {"node": "pu-77"})
+    assert [row[0] for row in table(part, "nodes").rows] == ["gpu-77", *(f"gpu-77{digit}" for digit in range(10))]
+    assert part.summary.endswith(" 11 nodes have 'pu-77' in the name.")
+    assert nodes_view(known, {"node": "none"}).summary.endswith(" 0 nodes have 'none' in the name.")
+
+
 def test_gpus_have_their_index_their_holders_and_their_shares() -> None:
     gpus = [Gpu(0, "nvidia.com/gpu", 0, "H100", {"a/p": 0.5, "b/q": 0.25}), Gpu(0, "nvidia.com/gpu", 1, None, {})]
     view = nodes_view(observed(nodes(["n1"], gpus=gpus)))
