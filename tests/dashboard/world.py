@@ -263,6 +263,13 @@ class World:
         """Delete a pod."""
         self.plane.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", {"gracePeriodSeconds": 0})
 
+    def evict(self, namespace: str, name: str) -> None:
+        """Evict a pod, as `kubectl drain` does."""
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace},
+                "deleteOptions": {"gracePeriodSeconds": 0}}  # fmt: skip
+        status, answer = self.plane.request("POST", f"/api/v1/namespaces/{namespace}/pods/{name}/eviction", body)
+        assert status == HTTPStatus.CREATED, answer
+
     def until(self, what: str, found: Callable[[], _T | None], seconds: float = PATIENCE) -> _T:
         """What `found` returns, once that is something. Raises TimeoutError."""
         deadline = time.monotonic() + seconds

@@ -138,7 +138,7 @@ class HistoryRecorder:
                         bound=float(before.bound[row]),
                         started=float(before.started[row]),
                         ended=observed.time,
-                        evicted=key in before.evicted,
+                        evicted=key in before.evicted or observed.evictions.get(key) == before.created[row],
                     )
                 )
 

@@ -13,9 +13,11 @@ from session_scheduler.base.clock import Clock, SystemClock
 from session_scheduler.base.signals import background, first_of
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.kubernetes import connect
+from session_scheduler.cluster.port import Change
 from session_scheduler.config.settings import SchedulerConfig
 from session_scheduler.engine.loop import Follower
 from session_scheduler.engine.scheduler import Scheduler
+from session_scheduler.model.objects import KubeObject, Pod
 from session_scheduler.observation.observer import Observer
 from session_scheduler.offline.live_reader import reject_writes
 from session_scheduler.offline.state import warn_of_extenders
@@ -45,11 +47,16 @@ async def follow(
         cluster.fence_writes(reject_writes)
         follower: Follower
         clock: Clock = SystemClock()
-        source = source_of(cluster, config, profiles, lambda change, obj: follower.deliver(change, obj), clock,
+        source = source_of(cluster, config, profiles, lambda change, obj: deliver(change, obj), clock,
                            reconcile_seconds=max(config.reconcile_seconds, _COMPARE_SECONDS))  # fmt: skip
         scheduler = Scheduler(cluster, config, profiles, clock, serves=source.serves)
         follower = Follower(scheduler)
         observer = Observer(scheduler, cluster.client.server, levels=levels, evaluates=False, busy=follower.busy)
+
+        def deliver(change: Change, obj: KubeObject) -> None:
+            if isinstance(obj, Pod) and (change is Change.DELETED or obj.terminal):
+                observer.ended(obj)
+            follower.deliver(change, obj)
 
         def updated() -> None:
             scheduler.cache.gates.drain_new()  # only a scheduler that leads reports them

@@ -15,12 +15,13 @@ from session_scheduler.engine.explain import explain_one, head_of
 from session_scheduler.errors import InputError
 from session_scheduler.framework.hooks import PluginError
 from session_scheduler.model.columns import natural
+from session_scheduler.model.disruption import is_disrupted
 from session_scheduler.model.group_api import SCHEDULED
 from session_scheduler.model.groups import Group, Task
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.times import parsed_time
 from session_scheduler.observation.node_columns import NodeColumns
-from session_scheduler.observation.pod_rows import PodRows
+from session_scheduler.observation.pod_rows import PodRows, seconds_of
 from session_scheduler.observation.values import Gang, Observed
 from session_scheduler.offline.queue_report import queue_report
 from session_scheduler.offline.reasons import Reasons
@@ -32,6 +33,8 @@ __all__ = ["MOST_NODES", "Observer"]
 
 MOST_NODES: Final = 500
 """The default number of nodes in the verdicts of a pod."""
+_EVICTION_SECONDS: Final = 60.0
+"""How long the observation keeps that a pod was evicted."""
 _GangState = tuple[object, ...]
 _Order = tuple[tuple[str, int], ...]
 
@@ -61,6 +64,8 @@ class Observer:
         self._last: Observed | None = None
         self._failure: Exception | None = None
         self._stale = True
+        self._evictions: dict[str, tuple[float, float]] = {}
+        """When each pod that was evicted was created and has ended, the oldest end first."""
         self._objects: tuple[int, Mapping[str, Pod]] = (0, {})
         """The pods of a version of the observation."""
         self.changed = asyncio.Event()
@@ -76,6 +81,12 @@ class Observer:
         """The cache has changed: the next `observe` reads it."""
         self._stale = True
         self.changed.set()
+
+    def ended(self, pod: Pod) -> None:
+        """A pod was deleted, or is terminal: note whether it was evicted, as it may have been gone at once."""
+        if is_disrupted(pod):
+            self._evictions.pop(pod.key, None)
+            self._evictions[pod.key] = seconds_of(pod.metadata.creation_timestamp), self._scheduler.clock.wall()
 
     def fail(self, error: Exception) -> None:
         """The cache is not followed any more: `observe` and `verdicts` raise this error from now on."""
@@ -106,8 +117,14 @@ class Observer:
             queues=queues,
             problems=dict(sorted(problems.items())),
             version=self._last.version + 1 if self._last is not None else 1,
+            evictions=self._recent_evictions(),
         )
         return self._last
+
+    def _recent_evictions(self) -> dict[str, float]:
+        oldest = self._scheduler.clock.wall() - _EVICTION_SECONDS
+        self._evictions = {key: times for key, times in self._evictions.items() if times[1] >= oldest}
+        return {key: created for key, (created, _) in self._evictions.items()}
 
     def _queues(self) -> tuple[tuple[Mapping[str, Any], ...], dict[str, str]]:
         """The queues; if a plugin fails, the last known ones, and its error by "Plugin NAME"."""

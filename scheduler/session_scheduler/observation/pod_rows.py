@@ -132,9 +132,9 @@ class PodRows:
         row.reason = self._reason_of(task) if task.node is None else None
         row.state = _state(task)
         row.evicted = is_disrupted(pod)
-        row.created = _seconds(pod.metadata.creation_timestamp)
-        row.bound = _seconds(placed_at(pod)) if task.node is not None else nan
-        row.started = _seconds(pod.status.start_time)
+        row.created = seconds_of(pod.metadata.creation_timestamp)
+        row.bound = seconds_of(placed_at(pod)) if task.node is not None else nan
+        row.started = seconds_of(pod.status.start_time)
         end = known_end(task)
         row.until = nan if end is None else end
         row.problems = wrong_durations((task,))
@@ -212,7 +212,8 @@ def _state(task: Task) -> str:
     return "Running" if pod.status.phase == "Running" else "Bound"
 
 
-def _seconds(text: str | None) -> float:
+def seconds_of(text: str | None) -> float:
+    """A time of the API in seconds since 1970; NaN without one."""
     return _parsed(text) if text else nan
 
 

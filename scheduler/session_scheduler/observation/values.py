@@ -137,6 +137,8 @@ class Observed(msgspec.Struct, frozen=True):
     """What a reader has no permission to see, as sums: {"pending": 3, "running": 20, "gangs": 2}."""
     version: int = 0
     """Grows with each change."""
+    evictions: Mapping[str, float] = {}
+    """The pods (NAMESPACE/NAME) that were evicted and ended within the last minute, with the time of their creation."""
 
     def seen_by(self, namespaces: frozenset[str] | None) -> Observed:
         """The cluster for a user with permission to read only these namespaces (None: all).
@@ -165,6 +167,7 @@ class Observed(msgspec.Struct, frozen=True):
                 if _namespace_in(name) in {"", *namespaces}
             },
             hidden={name: count + self.hidden.get(name, 0) for name, count in counts.items()},
+            evictions={key: created for key, created in self.evictions.items() if key.partition("/")[0] in namespaces},
         )
 
 

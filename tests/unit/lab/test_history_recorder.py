@@ -84,6 +84,13 @@ def test_an_evicted_pod_is_one_that_was_being_evicted_when_it_was_last_seen() ->
     assert {stay.key: stay.evicted for stay in recorder.history(None).stays} == {"a/x": True, "a/deleted": False}
 
 
+def test_a_pod_that_was_gone_at_once_after_its_eviction_is_an_evicted_one() -> None:
+    recorder = HistoryRecorder()
+    recorder.record(at(NOW, [pod("a/x", node=0, created=NOW - 9), pod("a/before", node=0, created=NOW - 9)]))
+    recorder.record(at(NOW + 1, [], evictions={"a/x": NOW - 9, "a/before": NOW - 50}))
+    assert {stay.key: stay.evicted for stay in recorder.history(None).stays} == {"a/x": True, "a/before": False}
+
+
 def test_stays_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_STAYS", 3)
     recorder = HistoryRecorder()

@@ -100,6 +100,25 @@ def test_pods_that_are_being_evicted_have_the_condition() -> None:
     assert seen.seen_by(frozenset({"other"})).pods.evicted == frozenset()
 
 
+def test_a_pod_that_was_evicted_is_known_for_a_minute_after_its_end() -> None:
+    cluster = FakeCluster().node("n1").pod("a").pod("b").schedule()
+    observer = Observer(cluster.scheduler, "a test")
+    created = dict(zip((first := observer.observe()).pods.keys, first.pods.created.tolist(), strict=True))
+    for name, condition in (("a", "DisruptionTarget"), ("b", "Ready")):
+        found = cluster.find(Pod, name)
+        conditions = (PodCondition(type=condition, status="True", reason="any"),)
+        observer.ended(replace(found, status=replace(found.status, conditions=conditions)))
+    observer.notify()
+    assert observer.observe().evictions == {"default/a": created["default/a"]}
+    assert observer.observe().seen_by(frozenset({"other"})).evictions == {}
+    cluster.advance(59)
+    observer.notify()
+    assert observer.observe().evictions
+    cluster.advance(2)
+    observer.notify()
+    assert observer.observe().evictions == {}
+
+
 # ------------------------------------------------------------------ nodes and GPUs
 
 
