@@ -122,7 +122,7 @@ class HistoryRecorder:
     def _record_stays(self, observed: Observed) -> None:
         before, nodes = self._pods, self._nodes
         self._pods, self._nodes = observed.pods, observed.nodes.names
-        if before is None:
+        if before is None or before.keys is observed.pods.keys:
             return
         gone = set(before.keys).difference(observed.pods.keys)
         for row, key in enumerate(before.keys) if gone else ():

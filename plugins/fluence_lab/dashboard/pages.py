@@ -76,7 +76,10 @@ class Pages:
         self._failures = Failures()
         self._seen: tuple[Observed | None, dict[frozenset[str], Observed]] = (None, {})
         self._verdicts = Verdicts(observer.verdicts, now)
-        self._known_namespaces: tuple[object, object, set[str]] | None = None
+        self._of_pods: tuple[object, frozenset[str]] = (None, frozenset())
+        """The keys of the pods, and their namespaces."""
+        self._of_all: tuple[object, object, frozenset[str]] = (None, None, frozenset())
+        """The keys of the pods, the gangs, and the namespaces of both."""
         self._shown: set[str] = set()
         self._looked_at = -math.inf
         if live:
@@ -137,14 +140,15 @@ class Pages:
         """The cluster now."""
         return self._observer.observe()
 
-    def namespaces(self) -> set[str]:
+    def namespaces(self) -> frozenset[str]:
         """The namespaces with pods or gangs."""
         observed = self._observer.observe()
-        known = self._known_namespaces
-        if known is None or known[0] is not observed.pods or known[1] is not observed.gangs:
-            names = {key.partition("/")[0] for key in observed.pods.keys} | {gang.namespace for gang in observed.gangs}
-            known = self._known_namespaces = (observed.pods, observed.gangs, names)
-        return known[2]
+        keys, gangs = observed.pods.keys, observed.gangs
+        if self._of_pods[0] is not keys:
+            self._of_pods = keys, frozenset(key.partition("/")[0] for key in keys)
+        if self._of_all[0] is not keys or self._of_all[1] is not gangs:
+            self._of_all = keys, gangs, self._of_pods[1].union(gang.namespace for gang in gangs)
+        return self._of_all[2]
 
     def _version(self) -> Any:
         return self._observer.observe().version, self._verdicts.number, self.fetches.number

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
+from operator import is_
 from typing import Final
 
 import numpy as np
@@ -34,6 +36,9 @@ class NodeColumns:
         self._keys: frozenset[str] = frozenset()
         self.row_of: dict[str, int] = {}
         """The row of each node in the observation."""
+        self._nodes: list[Node] = []
+        self._states: tuple[str, ...] = ()
+        """Those of `_nodes`."""
         self._gpus: dict[str, tuple[Node, int, tuple[Gpu, ...]]] = {}
         """By node: the object and the row for which its GPUs were computed, and these."""
         self.gpus_rebuilt = 0
@@ -58,7 +63,9 @@ class NodeColumns:
         def amounts(columns: list[np.ndarray]) -> np.ndarray:
             return np.array(columns, np.float64).reshape(shape[::-1]).T / units
 
-        nodes = [table.nodes[row] for row in self._rows.tolist()]
+        nodes = [node for row in self._rows.tolist() if (node := table.nodes[row]) is not None]
+        if len(nodes) != len(self._nodes) or not all(map(is_, nodes, self._nodes)):
+            self._nodes, self._states = nodes, tuple(map(_state, nodes))
         return Nodes(
             names=self._names,
             levels=self._levels,
@@ -66,8 +73,8 @@ class NodeColumns:
             allocatable=amounts([view.allocatable(name) for name in resources]),
             allocated=amounts([view.used(name) for name in resources]),
             pods=view.used("pods").copy(),
-            states=tuple(_state(node) for node in nodes if node is not None),
-            gpus=tuple(self._all_gpus(frozenset(changed), view, resources)),
+            states=self._states,
+            gpus=tuple(chain.from_iterable(self._all_gpus(frozenset(changed), view, resources))),
         )
 
     # ------------------------------------------------------------------ levels
@@ -96,7 +103,9 @@ class NodeColumns:
 
     # ------------------------------------------------------------------ GPUs
 
-    def _all_gpus(self, changed: Collection[str], view: NodeView, resources: Iterable[str]) -> Iterator[Gpu]:
+    def _all_gpus(
+        self, changed: Collection[str], view: NodeView, resources: Iterable[str]
+    ) -> Iterator[tuple[Gpu, ...]]:
         named = gpu_resources(self._scheduler, resources)
         counts = {name: view.allocatable(name).tolist() for name in named}
         known, self._gpus = self._gpus, {}
@@ -111,7 +120,7 @@ class NodeColumns:
             elif found[1] != row:
                 found = (node, row, tuple(replace(gpu, node=row) for gpu in found[2]))
             self._gpus[name] = found
-            yield from found[2]
+            yield found[2]
 
 
 def gpu_resources(scheduler: Scheduler, resources: Iterable[str]) -> list[str]:

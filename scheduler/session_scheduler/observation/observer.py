@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from math import nan
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from session_scheduler.engine.explain import explain_one, head_of
@@ -135,17 +134,20 @@ class Observer:
 
     def _gangs_of(self, groups: Iterable[Group]) -> list[Gang]:
         """The gangs in natural order; only those that have changed are built again."""
-        changed, known, self._gangs = self._pods.groups, self._gangs, {}
+        changed, known, found = self._pods.groups, self._gangs, dict[Group, tuple[_GangState, _Order, Gang]]()
         for group in groups:
-            if not self._scheduler.cache.places(group):
-                continue
             state: _GangState = (group.pod_group, group.queue, group.own_priority)
             entry = known.get(group)
             if entry is None or entry[0] != state or group in changed:
+                if not self._scheduler.cache.places(group):
+                    continue
                 order = natural(f"{group.namespace}/{group.name}") if entry is None else entry[1]
                 entry = state, order, self._gang(group)
-            self._gangs[group] = entry
-        return [gang for _, _, gang in sorted(self._gangs.values(), key=itemgetter(1))]
+            found[group] = entry
+        if found.keys() != known.keys():
+            known = dict(sorted(found.items(), key=lambda item: item[1][1]))
+        self._gangs = {group: found[group] for group in known}
+        return [gang for _, _, gang in self._gangs.values()]
 
     def _gang(self, group: Group) -> Gang:
         pending = [task for task in group.tasks.values() if task.node is None]

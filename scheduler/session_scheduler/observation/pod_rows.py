@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import nan
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ class _Row:
     """What a pod's row was made from, and its values."""
 
     __slots__ = (
-        "bound", "cls", "created", "evicted", "group", "group_name", "key", "node", "order", "phase", "pod",
+        "bound", "cls", "created", "evicted", "group", "group_name", "key", "node", "order", "phase", "place", "pod",
         "pod_group", "priority", "problems", "queue", "reason", "served", "started", "state", "task", "until",
     )  # fmt: skip
 
@@ -37,6 +37,8 @@ class _Row:
         self.order = order
         self.served = served
         """Whether a profile serves the pod: others have no row in the observation, but may hold GPUs."""
+        self.place = -1
+        """Its row in the observation."""
         self.pod: Pod | None = None
         self.node: str | None = None
         self.phase: Phase | None = None
@@ -64,6 +66,10 @@ class PodRows:
         """By pod uid, of all schedulers."""
         self._shown: list[_Row] = []
         """The rows of served pods, in natural order of their keys."""
+        self._changed: list[_Row] = []
+        """Those that were rebuilt after the columns were read."""
+        self._columns: _Columns | None = None
+        """The columns as they were read; None if the rows are others by now."""
         self.rebuilt = 0
         """How many rows were built or rebuilt since the start."""
         self.nodes: set[str] = set()
@@ -86,9 +92,9 @@ class PodRows:
                 and row.phase is task.phase
                 and row.cls is task.cls
                 and row.priority == task.priority
-                and row.group is task.group
-                and row.queue == task.group.queue
-                and row.pod_group is task.group.pod_group
+                and row.group is (group := task.group)
+                and row.queue == group.queue
+                and row.pod_group is group.pod_group
                 and (task not in gates or gates[task].reason == row.reason)
             ):
                 continue
@@ -110,6 +116,7 @@ class PodRows:
             self._shown = [row for row in self._shown if id(row) not in left] if gone else self._shown
             self._shown += [row for row in new if row.served]
             self._shown.sort(key=attrgetter("order"))
+            self._columns = None
 
     def _note(self, row: _Row) -> None:
         """Note the node and the group of a row's values."""
@@ -128,6 +135,7 @@ class PodRows:
         self._note(row)
         if not row.served:
             return
+        self._changed.append(row)
         row.group_name = None if task.group.single else task.group.name
         row.reason = self._reason_of(task) if task.node is None else None
         row.state = _state(task)
@@ -154,31 +162,90 @@ class PodRows:
         return {name: text for row in self._shown if row.problems for name, text in row.problems.items()}
 
     def columns(self, row_of: Mapping[str, int]) -> Pods:
-        """All rows; `row_of` has the row of each node in the observation."""
-        shown = self._shown
+        """All rows; `row_of` has the row of each node. Columns without changes are those of the last call."""
+        if self._columns is None:
+            for place, row in enumerate(self._shown):
+                row.place = place
+            self._columns = _Columns(self._shown, row_of)
+        else:
+            self._columns.update(self._shown, self._changed, row_of)
+        self._changed = []
+        return self._columns.pods()
 
-        def strings(name: str) -> tuple[Any, ...]:
-            return tuple(map(attrgetter(name), shown))
 
-        def numbers(name: str) -> NDArray[np.float64]:
-            return np.fromiter(map(attrgetter(name), shown), np.float64, len(shown))
+class _Columns:
+    """The columns of the rows; while these stay the same, only values of changed rows are read again."""
 
-        nodes = np.fromiter((row_of.get(row.node, -1) if row.node else -1 for row in shown), np.int64, len(shown))
-        return Pods(
-            keys=strings("key"),
-            groups=strings("group_name"),
-            queues=strings("queue"),
-            priorities=np.fromiter(map(attrgetter("priority"), shown), np.int64, len(shown)),
-            nodes=nodes,
-            phases=strings("state"),
-            reasons=strings("reason"),
-            requests=_requests([row.task.cls for row in shown]),
-            created=numbers("created"),
-            bound=numbers("bound"),
-            started=numbers("started"),
-            until=numbers("until"),
-            evicted=frozenset(row.key for row in shown if row.evicted),
+    def __init__(self, rows: Sequence[_Row], row_of: Mapping[str, int]) -> None:
+        self._numbers = {name: _array(name, rows) for name in _NUMBERS}
+        self._texts = {name: _texts(name, rows) for name in _TEXTS}
+        self._classes = [row.task.cls for row in rows]
+        self._requests = _requests(self._classes)
+        self._evicted = frozenset(row.key for row in rows if row.evicted)
+        self._row_of = row_of
+        self._nodes = _node_rows(rows, row_of)
+
+    def update(self, rows: Sequence[_Row], changed: Sequence[_Row], row_of: Mapping[str, int]) -> None:
+        """Read the changed rows; all of them, if the nodes have other rows by now."""
+        if self._row_of is not row_of:
+            self._row_of, self._nodes = row_of, _node_rows(rows, row_of)
+        if not changed:
+            return
+        places = [row.place for row in changed]
+        self._nodes = _replaced(self._nodes, places, _node_rows(changed, row_of))
+        for name in _NUMBERS:
+            self._numbers[name] = _replaced(self._numbers[name], places, _array(name, changed))
+        for name in _TEXTS:
+            self._texts[name] = _replaced_texts(self._texts[name], places, _texts(name, changed))
+        if any(self._classes[row.place] is not row.task.cls for row in changed):
+            for row in changed:
+                self._classes[row.place] = row.task.cls
+            self._requests = _requests(self._classes)
+        self._evicted = self._evicted.difference(row.key for row in changed).union(
+            row.key for row in changed if row.evicted
         )
+
+    def pods(self) -> Pods:
+        """The value."""
+        fields: dict[str, Any] = {**self._texts, **self._numbers}
+        return Pods(nodes=self._nodes, requests=self._requests, evicted=self._evicted, **fields)
+
+
+_TEXTS: Final = {"keys": "key", "groups": "group_name", "queues": "queue", "phases": "state", "reasons": "reason"}
+"""The fields of `Pods` by those of a row."""
+_NUMBERS: Final = {
+    "priorities": "priority", "created": "created", "bound": "bound", "started": "started", "until": "until",
+}  # fmt: skip
+
+
+def _texts(name: str, rows: Sequence[_Row]) -> tuple[Any, ...]:
+    return tuple(map(attrgetter(_TEXTS[name]), rows))
+
+
+def _array(name: str, rows: Sequence[_Row]) -> NDArray[Any]:
+    kind = np.int64 if name == "priorities" else np.float64
+    return np.fromiter(map(attrgetter(_NUMBERS[name]), rows), kind, len(rows))
+
+
+def _node_rows(rows: Sequence[_Row], row_of: Mapping[str, int]) -> NDArray[np.int64]:
+    return np.fromiter((row_of.get(row.node, -1) if row.node else -1 for row in rows), np.int64, len(rows))
+
+
+def _replaced(column: NDArray[Any], places: Sequence[int], values: NDArray[Any]) -> NDArray[Any]:
+    """The column with these values, as a new one: observations keep theirs."""
+    new = column.copy()
+    new[places] = values
+    return new
+
+
+def _replaced_texts(column: tuple[Any, ...], places: Sequence[int], values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same, but the column itself if no value is another one."""
+    if all(column[place] == value for place, value in zip(places, values, strict=True)):
+        return column
+    new = list(column)
+    for place, value in zip(places, values, strict=True):
+        new[place] = value
+    return tuple(new)
 
 
 def _requests(classes: Sequence[TaskClass]) -> dict[str, NDArray[np.float64]]:

@@ -288,6 +288,44 @@ def test_a_queue_that_is_moved_is_seen_in_all_its_pods() -> None:
     assert seen.gangs[0].queue == "team"
 
 
+def test_columns_without_changes_are_those_of_the_last_observation_which_stays_as_it_was() -> None:
+    cluster = FakeCluster().nodes(2, cpu=8).pod("a").pod("b", cpu=99).gang("g", 2, cpu=99).schedule()
+    observer = Observer(cluster.scheduler, "a test")
+    first = observer.observe()
+    assert_equal(first, before := Observer(cluster.scheduler, "a test").observe())
+    found = cluster.find(Pod, "b")
+    conditions = (PodCondition(type="DisruptionTarget", status="True", reason="any"),)
+    spec = replace(found.spec, node_name="n1", priority=7)
+    cluster.add(replace(found, spec=spec, status=replace(found.status, conditions=conditions, phase="Running")))
+    cluster.schedule()
+    observer.notify()
+    second = observer.observe()
+    assert (second.pods.nodes[1], second.pods.phases[1]) == (0, "Running")
+    assert second.pods.evicted == {"default/b"}
+    assert second.pods.keys is first.pods.keys
+    assert second.pods.groups is first.pods.groups
+    assert_equal(first, before)
+    assert_equal(second, Observer(cluster.scheduler, "a test").observe())
+    cluster.add(found)
+    cluster.pod("c").end("a").schedule()
+    observer.notify()
+    assert_equal(observer.observe(), Observer(cluster.scheduler, "a test").observe())
+
+
+def test_gangs_are_in_natural_order_after_some_come_and_go() -> None:
+    cluster = FakeCluster().node("n1", cpu=8).gang("g-2", 2).gang("g-10", 2).schedule()
+    observer = Observer(cluster.scheduler, "a test")
+    assert [gang.name for gang in observer.observe().gangs] == ["g-2", "g-10"]
+    cluster.gang("g-1", 2).end("g-2-0").end("g-2-1").schedule()
+    observer.notify()
+    assert [gang.name for gang in observer.observe().gangs] == ["g-1", "g-10"]
+    cluster.gang("g-3", 1).schedule()
+    observer.notify()
+    seen = observer.observe()
+    assert [gang.name for gang in seen.gangs] == ["g-1", "g-3", "g-10"]
+    assert_equal(seen, Observer(cluster.scheduler, "a test").observe())
+
+
 def assert_equal(one: Observed, other: Observed) -> None:
     """Equal, apart from the version; arrays are compared by value."""
     with np.printoptions(threshold=10**6):
