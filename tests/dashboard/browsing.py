@@ -5,9 +5,37 @@ from __future__ import annotations
 import time
 from typing import Any, Literal, Self
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request
 
 PATIENCE = 15.0
+_CUT = """() => {
+  const found = [];
+  const hidden = "script, style, .fluence-figure, .hidden, .skip, thead";
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node; (node = walker.nextNode());) {
+    if (!node.data.trim() || node.parentElement.closest(hidden)) continue;
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    const box = range.getBoundingClientRect();
+    for (let each = node.parentElement; each && box.width; each = each.parentElement) {
+      const clips = each === document.documentElement || getComputedStyle(each).overflowX !== "visible";
+      const {left, right} = each.getBoundingClientRect();
+      if (clips && (box.left < left - 1 || box.right > right + 1)) found.push(node.data.trim());
+    }
+  }
+  return found;
+}"""
+"""The texts that pass the sides of the window, or of an element that cuts or scrolls."""
+_CUT_LABELS = """() => {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.font = "12px helvetica";
+  const plots = (window.Bokeh?.documents ?? []).flatMap((each) => each.roots());
+  return plots.flatMap((plot) => plot.renderers.filter((each) => each.name === "ink-label").flatMap((each) =>
+    each.data_source.data.label.flatMap((label) => label.split("\\n")).filter(
+      (line) => pen.measureText(line).width > 0.95 * plot.inner_width)));
+}"""
+"""The lines of labels that are longer than their plot, which begin near its left side."""
 
 
 class Visitor:
@@ -78,6 +106,23 @@ class Visitor:
             "rows => rows.map(row => [...row.children].map(cell => cell.innerText.trim()))"
         )
         return cells
+
+    @property
+    def cut_texts(self) -> list[str]:
+        """The texts of the page that its side, or that of an element which cuts or scrolls, does not show in full."""
+        return list(self.page.evaluate(_CUT))
+
+    @property
+    def cut_labels(self) -> list[str]:
+        """The lines of labels that are longer than their figure."""
+        self.page.wait_for_timeout(300)  # until Bokeh has measured its plots
+        return list(self.page.evaluate(_CUT_LABELS))
+
+    @property
+    def violations(self) -> list[str]:
+        """What axe finds: the rule, and the elements."""
+        response = Axe().run(self.page).response
+        return [f"{each['id']}: {[node['target'] for node in each['nodes']]}" for each in response["violations"]]
 
     def wait_for(self, expression: str, argument: Any = None) -> None:
         """Wait until a JavaScript expression is true."""

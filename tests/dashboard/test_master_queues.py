@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import yaml
@@ -186,6 +186,16 @@ def test_a_user_of_one_namespace_sees_the_sums_and_no_texts_of_problems(
         assert visitor.table("problems") == []
         assert "merger" not in visitor.page.content()
     assert "merger" not in shown.get("/api/master-queue", token)[1]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_page_is_accessible_and_shows_all_text_on_a_narrow_screen(
+    pools: World, shown: Dashboard, browser: Browser, scheme: Literal["light", "dark"]
+) -> None:
+    with Visitor(browser, shown.address, width=390, scheme=scheme) as visitor:
+        visitor.sign_in(pools.plane.token())
+        visitor.open("master-queue")
+        assert (visitor.violations, visitor.cut_texts, visitor.cut_labels) == ([], [], [])
 
 
 def test_a_dashboard_without_permission_to_list_them_has_no_such_page(pools: World) -> None:

@@ -8,33 +8,6 @@ from playwright.sync_api import Browser
 from .browsing import Visitor
 from .world import World
 
-CUT = """() => {
-  const found = [];
-  const hidden = "script, style, .fluence-figure, .hidden, .skip, thead";
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  for (let node; (node = walker.nextNode());) {
-    if (!node.data.trim() || node.parentElement.closest(hidden)) continue;
-    const range = document.createRange();
-    range.selectNodeContents(node);
-    const box = range.getBoundingClientRect();
-    for (let each = node.parentElement; each && box.width; each = each.parentElement) {
-      const clips = each === document.documentElement || getComputedStyle(each).overflowX !== "visible";
-      const {left, right} = each.getBoundingClientRect();
-      if (clips && (box.left < left - 1 || box.right > right + 1)) found.push(node.data.trim());
-    }
-  }
-  return found;
-}"""
-"""The texts that pass the sides of the window, or of an element that cuts or scrolls."""
-CUT_LABELS = """() => {
-  const pen = document.createElement("canvas").getContext("2d");
-  pen.font = "12px helvetica";
-  const plots = (window.Bokeh?.documents ?? []).flatMap((each) => each.roots());
-  return plots.flatMap((plot) => plot.renderers.filter((each) => each.name === "ink-label").flatMap((each) =>
-    each.data_source.data.label.flatMap((label) => label.split("\\n")).filter(
-      (line) => pen.measureText(line).width > 0.95 * plot.inner_width)));
-}"""
-"""The lines of labels that are longer than their plot, which begin near its left side."""
 LONG = "a-gang-with-a-name-as-long-as-a-label-of-kubernetes-allows-it-0"
 
 
@@ -54,10 +27,7 @@ def test_no_text_is_cut(world: World, browser: Browser, narrow: list[str], width
         cut = {}
         for path in narrow:
             visitor.open(path)
-            visitor.page.wait_for_timeout(300)  # until Bokeh has measured its plots
-            cut[path] = visitor.page.evaluate(CUT)
-            if width == 390:
-                cut[path] += visitor.page.evaluate(CUT_LABELS)
+            cut[path] = visitor.cut_texts + (visitor.cut_labels if width == 390 else [])
         assert {path: texts for path, texts in cut.items() if texts} == {}
 
 

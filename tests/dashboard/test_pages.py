@@ -7,7 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
 
 from .browsing import Visitor
@@ -25,8 +24,6 @@ DOCUMENTED = {
 """The files that README and documentation show, by page, width and colour scheme."""
 MOST_BYTES = 200_000
 PAGES = ("overview", "pending", "queues", "nodes", "gangs", "plugin-timings")
-NOT_OURS: dict[str, str] = {}
-"""Rules of axe that Bokeh's own elements break, by the rule's id, with the reason."""
 
 
 def counted(world: World, namespace: str = "") -> tuple[int, int]:
@@ -141,21 +138,14 @@ def test_axe_finds_no_violation(world: World, browser: Browser, width: int, sche
     assert scheme in ("light", "dark")
     with Visitor(browser, world.address, width=width, scheme=scheme) as visitor:  # type: ignore[arg-type]
         visitor.page.goto(f"{world.address}/login")
-        found = {"login": violations(visitor)}
+        found = {"login": visitor.violations}
         visitor.sign_in(world.plane.token())
         for path in (*visitor.pages, f"pending?pod={PENDING}"):
             visitor.open(path)
-            found[path] = violations(visitor)
+            found[path] = visitor.violations
             assert visitor.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
             screenshot(visitor, DOCUMENTED.get((path, width, scheme)))
     assert {path: each for path, each in found.items() if each} == {}
-
-
-def violations(visitor: Visitor) -> list[str]:
-    """What axe finds: the rule, and the elements."""
-    response = Axe().run(visitor.page).response
-    return [f"{each['id']}: {[node['target'] for node in each['nodes']]}" for each in response["violations"]
-            if each["id"] not in NOT_OURS]  # fmt: skip
 
 
 def screenshot(visitor: Visitor, name: str | None) -> None:
