@@ -29,4 +29,4 @@ def test_a_member_that_is_gone_at_once_has_ended_or_was_evicted(world: World, en
         world.until("end", lambda: members().get(f"science/{pod}") in ("ended", "evicted"))
         assert members() == {f"science/{pod}": ends_as, f"science/{gang}-1": "runs"}
     finally:
-        world.delete("science", f"{gang}-1")
+        world.delete_gang("science", gang, 2)

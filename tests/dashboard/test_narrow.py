@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from playwright.sync_api import Browser
 
 from .browsing import Visitor
 from .world import World
 
-LONG = "a-gang-with-a-name-as-long-as-a-label-of-kubernetes-allows-it-0"
+LONG = "a-gang-whose-name-is-nearly-as-long-as-a-label-can-be-0"
 
 
 @pytest.fixture(scope="module")
-def narrow(the_world: World, browser: Browser) -> list[str]:
+def narrow(the_world: World, browser: Browser) -> Iterator[list[str]]:
     """The pages, with texts as long as names allow."""
-    the_world.create_gang("science", LONG[:55], 2, cpu="64")
+    the_world.create_gang("science", LONG, 2, cpu="64")
     with Visitor(browser, the_world.address) as visitor:
         visitor.sign_in(the_world.plane.token())
-        return [*visitor.pages, "pending?pod=science/huge-0", f"gangs?gang=science/{LONG[:55]}"]
+        pages = visitor.pages
+    yield [*pages, "pending?pod=science/huge-0", f"gangs?gang=science/{LONG}"]
+    the_world.delete_gang("science", LONG, 2)
 
 
 @pytest.mark.parametrize("width", [390, 320])

@@ -263,6 +263,14 @@ class World:
         """Delete a pod."""
         self.plane.request("DELETE", f"/api/v1/namespaces/{namespace}/pods/{name}", {"gracePeriodSeconds": 0})
 
+    def delete_gang(self, namespace: str, name: str, size: int) -> None:
+        """Delete a gang and its pods."""
+        for number in range(size):
+            self.delete(namespace, f"{name}-{number}")
+        path = f"{GROUPS}/namespaces/{namespace}/podgroups/{name}"
+        self.plane.request("PATCH", path, {"metadata": {"finalizers": None}})  # no controller removes it here
+        self.plane.request("DELETE", path)
+
     def evict(self, namespace: str, name: str) -> None:
         """Evict a pod, as `kubectl drain` does."""
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace},
