@@ -120,15 +120,22 @@ class Evaluator:
         if self._last is None:
             return
         (key, board), self._last = self._last, None
-        used: list[Board | FilterResult] = [board, *(each for last in board.results for each in last.chain())]
-        for one in used:
-            size = one.nbytes
-            self._bytes += size - one.counted_bytes
-            one.counted_bytes = size
+        self._count(board)
+        for last in board.results:
+            for one in last.chain():
+                if not self._count(one):  # then those before it have not grown either
+                    break
         if board.is_done and key in self._boards:
             self._drop((key,))
             self._evaluations.pop(board.evaluation.cls, None)
             self._beside.pop(board.evaluation.cls, None)
+
+    def _count(self, one: Board | FilterResult) -> bool:
+        """Count its memory. Returns whether that has changed."""
+        size = one.nbytes
+        more, one.counted_bytes = size - one.counted_bytes, size
+        self._bytes += more
+        return more != 0
 
     def _limit_memory(self) -> None:
         """While boards and filter results use too much memory, drop the quarter of the boards that were not used for

@@ -12,6 +12,7 @@ import pytest
 from session_scheduler.actions.trial import Trial
 from session_scheduler.framework import evaluator as evaluators
 from session_scheduler.framework.board import Board
+from session_scheduler.framework.evaluation import FilterResult
 from session_scheduler.framework.evaluator import Evaluator
 from session_scheduler.framework.hooks import HookCall
 from session_scheduler.framework.node_refusals import Verdict
@@ -165,6 +166,25 @@ def test_boards_and_filter_results_keep_within_a_bound_of_memory(monkeypatch: py
         kept.append(max(found))
     without, with_bound = kept
     assert with_bound <= most < without / 3
+
+
+def test_the_memory_of_a_filter_result_is_counted_again_only_if_it_may_have_grown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted = 0
+    real: Any = FilterResult.__dict__["nbytes"]
+
+    def size(result: FilterResult) -> int:
+        nonlocal counted
+        counted += 1
+        found: int = real.fget(result)
+        return found
+
+    monkeypatch.setattr(FilterResult, "nbytes", property(size))
+    cluster = full()
+    cluster.add(waiting(mixed=True))
+    cluster.run(cycles=1)
+    assert counted <= 2 * EACH * SHAPES  # for each pod its class's result, and one more that has not grown
 
 
 @pytest.mark.parametrize("most", [0, 30_000, 200_000])
