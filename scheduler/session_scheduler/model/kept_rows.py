@@ -17,7 +17,7 @@ _Arrays = Sequence[np.ndarray[Any, Any]]
 
 
 class KeptRows:
-    """What `compute` returns for a view: arrays with one entry per row, each of which depends on its own row only."""
+    """What `compute` returns for a view: arrays with an entry per row. An entry depends on its own row only."""
 
     def __init__(self, compute: Callable[[NodeView], _Arrays], *, static: bool = False) -> None:
         """`static`: the arrays depend on the nodes only, not on their pods."""
