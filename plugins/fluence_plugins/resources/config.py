@@ -37,8 +37,8 @@ MAX_ATTRIBUTES_OF_ALL = 16 << 20
 MOST_SHARING = 1000
 """How many pods may share a resource."""
 
-_NO_COUNT = "is not a count; use a whole number of at least 1"
-_NO_SHARING = f"is not a number of pods; use a whole number from 1 to {MOST_SHARING}"
+_NO_COUNT = "is not a valid count; use a whole number of at least 1"
+_NO_SHARING = f"is not a valid number of pods; use a whole number from 1 to {MOST_SHARING}"
 UP, DOWN = "up", "down"
 _FIELDS = {"type", "name", "parent", "count", "sharing", "status", "attributes", "with"}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]{0,252}")
@@ -262,7 +262,7 @@ class _Loader:
         if value is None:
             return None
         if not isinstance(value, str) or not _NAME.fullmatch(value):
-            self.fail(path, f"{shown(value)} is not a name; use at most 253 letters, digits and . _ : @ + -, "
+            self.fail(path, f"{shown(value)} is not a valid name; use at most 253 letters, digits and . _ : @ + -, "
                       "a letter or digit first")  # fmt: skip
         return value
 
@@ -275,7 +275,7 @@ class _Loader:
 
     def status_at(self, path: str, value: Any) -> str:
         if value is not None and value not in (UP, DOWN):
-            self.fail(path, f"{shown(value)} is not a status; use {UP} or {DOWN}")
+            self.fail(path, f"{shown(value)} is not a valid status; use {UP} or {DOWN}")
         return value or UP
 
     def attributes_at(self, path: str, value: Any) -> dict[str, str | None]:

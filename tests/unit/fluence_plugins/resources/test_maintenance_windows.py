@@ -47,7 +47,7 @@ def test_backends_are_named_as_written_or_numbered() -> None:
         (f"[{{backends: [borealis], {TIMES}}}]", "f: windows[0].backends[0]: 'borealis' is not a backend of this file"),
         (f"[{{backends: [qpu], {TIMES}}}]", "f: windows[0].backends[0]: 'qpu' is not a backend"),
         (f"[{{nodes: [n1], until: 3, {TIMES}}}]", "f: windows[0].until: unknown field; use one of"),
-        (f"[{{nodes: [n1], name: 'a b', {TIMES}}}]", "f: windows[0].name: 'a b' is not a name"),
+        (f"[{{nodes: [n1], name: 'a b', {TIMES}}}]", "f: windows[0].name: 'a b' is not a valid name"),
         ("[{nodes: [n1], end: 2026-11-23T12:00:00Z}]", "f: windows[0].start: is missing; write a time such as"),
         ("[{nodes: [n1], start: tomorrow, end: 2026-11-23T12:00:00Z}]",
          "f: windows[0].start: 'tomorrow' is not a valid time"),
