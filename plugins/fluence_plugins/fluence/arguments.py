@@ -28,7 +28,8 @@ _LARGEST_CHUNK_MIB = 1 << 30
 def _gpu_resource(name: str) -> str:
     if names.is_extended_resource(name) and names.requested_type(name) is None:
         return name
-    raise wrong_value(f"{shown(name)} is not a device's extended resource: write its full name, such as nvidia.com/gpu")
+    what = f"expected the full name of an extended resource outside {names.REQUEST_PREFIX[:-1]}, such as nvidia.com/gpu"
+    raise wrong_value(f"{shown(name)} is not a valid GPU resource: {what}")
 
 
 def _named_once(found: tuple[str, ...]) -> tuple[str, ...]:

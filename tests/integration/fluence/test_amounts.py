@@ -437,5 +437,5 @@ async def test_an_amount_that_no_host_can_have_is_refused_by_name(world: World) 
 
 
 def test_the_error_for_a_wrong_argument_has_its_path() -> None:
-    with pytest.raises(FluenceError, match=r"gpuResources\[1\]: 'cpu' is not a device's extended resource"):
+    with pytest.raises(FluenceError, match=r"gpuResources\[1\]: 'cpu' is not a valid GPU resource"):
         FakeCluster().use(FluencePlugin, {"gpuResources": [NVIDIA, "cpu"]}).add(node("n1"), pod("p")).schedule()

@@ -270,9 +270,11 @@ def test_arguments_say_how_it_is_counted() -> None:
      "hugepages-2Mi", "fluxion.flux-framework.org/qpu", f"nvidia.com/{'x' * 64}", f"{'x.' * 130}com/gpu"],
 )  # fmt: skip
 def test_what_is_no_extended_resource_is_no_gpu(name: str) -> None:
-    with pytest.raises(
-        ValidationError, match="is not a device's extended resource: write its full name, such as nvidia"
-    ):
+    problem = (
+        "is not a valid GPU resource: expected the full name of an extended resource outside "
+        "fluxion.flux-framework.org, such as nvidia.com/gpu"
+    )
+    with pytest.raises(ValidationError, match=problem):
         arguments(gpuResources=[name])
 
 
