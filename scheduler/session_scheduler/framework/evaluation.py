@@ -225,7 +225,7 @@ def _amounts(prepare: HookCall, answer: Any) -> dict[str, int]:
     """Check the amounts of a `required_free`."""
     found = dict(answer)
     if not all(isinstance(name, str) and type(amount) is int for name, amount in found.items()):
-        raise prepare.wrong(f"expected whole numbers by resource as required_free, got {answer!r}")
+        raise prepare.wrong(f"expected `required_free` to be whole numbers by resource, got {answer!r}")
     return found
 
 

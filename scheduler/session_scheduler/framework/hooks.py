@@ -217,13 +217,13 @@ class HookCall:
     def refusal(self, answer: Refusal) -> Refusal:
         """Return a plugin's refusal with the plugin's name. Raises PluginError for an invalid one."""
         if not isinstance(answer.reason, str):
-            raise self.wrong(f"expected a string as the reason of the Refusal, got {answer.reason!r}")
+            raise self.wrong(f"expected the Refusal's `reason` to be a string, got {answer.reason!r}")
         fits_if = answer.fits_if
         if not isinstance(fits_if, tuple) or not all(isinstance(text, str) for text in fits_if):
-            raise self.wrong(f"expected a tuple of strings as fits_if of the Refusal, got {fits_if!r}")
+            raise self.wrong(f"expected the Refusal's `fits_if` to be a tuple of strings, got {fits_if!r}")
         until = answer.until
         if until is not None and (not isinstance(until, int | float) or not math.isfinite(until)):
-            raise self.wrong(f"expected seconds since 1970 or None as until of the Refusal, got {until!r}")
+            raise self.wrong(f"expected the Refusal's `until` to be seconds since 1970 or None, got {until!r}")
         return Refusal(answer.reason, self.plugin, fits_if=fits_if, until=until)
 
 

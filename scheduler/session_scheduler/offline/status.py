@@ -75,7 +75,7 @@ def _shown(call: HookCall, answer: object) -> dict[str, Any]:
     if not isinstance(answer, Mapping) or not set(answer).issubset(_COLUMNS):
         raise call.wrong(f"expected a mapping with the keys {' and '.join(_COLUMNS)}, got {answer!r}")
     if not isinstance(answer.get("devices", ()), list | tuple):
-        raise call.wrong(f"expected a list as devices, got {answer['devices']!r}")
+        raise call.wrong(f"expected `devices` to be a list, got {answer['devices']!r}")
     return json_columns(call, answer)
 
 

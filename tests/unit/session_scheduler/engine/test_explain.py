@@ -270,7 +270,7 @@ def test_a_plugin_that_refuses_a_pod_as_a_whole_says_what_would_help_beside_the_
 def test_what_is_no_tuple_of_texts_is_a_fault_of_the_plugin(said: Any) -> None:
     (reported,) = explained(node("n1"), pod("p"), plugins=[Whole(said)])["pods"]
     assert reported["reason"].startswith("plugin whole failed in prepare: ")
-    assert "expected a tuple of strings as fits_if of the Refusal" in reported["reason"]
+    assert "expected the Refusal's `fits_if` to be a tuple of strings" in reported["reason"]
 
 
 def test_a_group_that_is_not_there_is_told_to_be_made() -> None:

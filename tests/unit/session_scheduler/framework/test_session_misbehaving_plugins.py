@@ -192,9 +192,13 @@ CASES = {
     "filter_key raises": (key_hook(boom), "filter_key"),
     "filter_key not hashable": (key_hook(lambda: []), "unhashable type: 'list'"),
     "prepare raises": (prepare_hook(boom), "prepare"),
-    "required amounts as text": (required_hook({"cpu": "1"}), "expected whole numbers by resource as required_free"),
+    "required amounts as text": (
+        required_hook({"cpu": "1"}), "expected `required_free` to be whole numbers by resource, got {'cpu': '1'}",
+    ),
     "required amounts no mapping": (required_hook(5), "'int' object is not iterable"),
-    "prepare refuses without a string": (prepare_hook(lambda: Refusal(5)), "expected a string as the reason"),  # type: ignore[arg-type]
+    "prepare refuses without a string": (
+        prepare_hook(lambda: Refusal(5)), "expected the Refusal's `reason` to be a string, got 5",  # type: ignore[arg-type]
+    ),
     "prefilter raises": (hook("prefilter", lambda self, group: boom() if bad_group(group) else None), "prefilter"),
     "prefilter answers a string": (
         hook("prefilter", lambda self, group: "no" if bad_group(group) else None),
