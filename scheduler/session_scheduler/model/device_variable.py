@@ -17,7 +17,7 @@ FIELDS: Final = ("driver", "attributes", "capacity", "allowMultipleAllocations")
 
 
 def device_variable(device: Device, driver: str) -> dict[str, Any]:
-    """The value of the variable for a driver's device. Raises EvaluationError."""
+    """The value of the CEL variable `device` for one device of a driver. Raises EvaluationError."""
     attributes: Record = Record()
     for name, attribute in device.attributes.items():
         domain, short = _split(name, driver)
