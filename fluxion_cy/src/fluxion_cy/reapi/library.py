@@ -124,10 +124,10 @@ def _name(path: Any) -> str:
     if path is None:
         return os.environ.get(VARIABLE) or find_library("reapi_cli") or _FILE
     if not isinstance(path, (str, os.PathLike)):
-        raise NotSupported(f"library: {shown(path)} is not a path")
+        raise NotSupported(f"library: {shown(path)} is not a valid path")
     name = os.fspath(path)
     if not isinstance(name, str) or not name:
-        raise NotSupported(f"library: {shown(path)} is not a path")
+        raise NotSupported(f"library: {shown(path)} is not a valid path")
     return name
 
 
