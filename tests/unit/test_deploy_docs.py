@@ -87,12 +87,15 @@ def test_what_is_listed_as_there_is_there() -> None:
 
 def test_a_plugin_is_built_upon_the_image_and_rolled_out_into_the_scheduler() -> None:
     page = text("docs/how-to/deploy-a-plugin.md")
-    (dockerfile,) = re.findall(r"```dockerfile\n(.*?)```", page, re.DOTALL)
+    dockerfile, wheel = re.findall(r"```dockerfile\n(.*?)```", page, re.DOTALL)
     assert re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE) == [IMAGE, IMAGE]
     (folder,) = set(re.findall(r"COPY --from=build (\S+) ", dockerfile))
     assert folder == "/opt/fluence"
     assert f"--python {folder}/bin/python install" in dockerfile
     assert f"COPY --from=build {folder} {folder}" in (DEPLOY / "Dockerfile").read_text()
+    copied, *unpacked = re.findall(r"\S+\.whl", wheel)
+    assert unpacked == [f"/tmp/{Path(copied).name}"]  # the two lines replace those that are not FROM and USER
+    assert f"`python -m pip wheel --no-deps -w {Path(copied).parent} .`" in page
     (container,) = the("Deployment")["spec"]["template"]["spec"]["containers"]
     named = re.findall(r"set image deployment/fluence ([\w-]+)=", page)
     assert {*named} == {container["name"]}
