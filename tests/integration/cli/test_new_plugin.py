@@ -107,6 +107,7 @@ def test_its_readme_installs_and_tests_it_with_two_commands(installed: tuple[Pat
     (install, test) = ([sys.executable, *command.split()[1:]] for command in commands)
     assert install[1:4] == ["-m", "pip", "install"]
     run([*install, "--no-index", "--target", tmp_path], folder, core)
+    assert (tmp_path / "_rack_label.pth").read_text() == str(folder / "src")  # a path: hatchling needs no `editables`
     path = f"{folder / 'src'}{os.pathsep}{tmp_path}{os.pathsep}{core}"
     assert "7 passed" in run([*test, "-p", "no:cacheprovider"], folder, Path(path))
 
