@@ -67,7 +67,7 @@ def test_each_value_of_the_chart_that_is_named_is_one_with_the_default_that_is_t
     for key, default in reported.items():
         if isinstance(expected := value(values, key), bool | int) and "replicas" not in key:
             assert yaml.safe_load(default) == expected, key
-    for key in re.findall(r"--set(?:-file)? ([\w.]+)=", page):
+    for key in re.findall(r"--set(?:-file)? ([\w.]+)=", page + text("docs/how-to/deploy-a-plugin.md")):
         assert key.startswith(("config.", "pluginArguments.")) or value(values, key) is not None, key
 
 
@@ -83,6 +83,17 @@ def test_what_is_listed_as_there_is_there() -> None:
                if each["kind"] == "Role" and each["metadata"]["name"] == "fluence-webhook"]  # fmt: skip
     assert secret in page
     assert [secret] in [rule.get("resourceNames") for rule in role["rules"]]
+
+
+def test_the_manifests_in_which_to_set_another_image_are_complete() -> None:
+    (line,) = re.findall(r"^- the manifests that you apply: ((?:.+\n)+)", text("docs/how-to/deploy.md"), re.MULTILINE)
+    twice, once = line.split("once each in")
+    assert twice.startswith("twice in")
+    listed = {name.removeprefix("deploy/"): times
+              for times, names in ((2, twice), (1, once)) for name in re.findall(r"`([^`]+)`", names)}  # fmt: skip
+    files = [*DEPLOY.glob("*.yaml"), *DEPLOY.glob("options/*.yaml")]
+    counts = {str(file.relative_to(DEPLOY)): file.read_text().count(f"image: {IMAGE}\n") for file in files}
+    assert listed == {name: times for name, times in counts.items() if times}
 
 
 def test_a_plugin_is_built_upon_the_image_and_rolled_out_into_the_scheduler() -> None:
