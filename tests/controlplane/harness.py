@@ -15,7 +15,7 @@ import secrets
 import ssl
 import time
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -248,14 +248,28 @@ class ControlPlane(Served):
 
     def request(self, method: str, path: str, body: object = None, *, user: str = ADMIN) -> tuple[int, Any]:
         """Send one request; return its status and its response, decoded if it is JSON."""
-        if self._tls is None:
-            self._tls = ssl.create_default_context(cafile=self.ca_file)
-            self._tls.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the API server's own CA has no key identifier
-        connection = http.client.HTTPSConnection(self.ADDRESS, self._port, timeout=30, context=self._tls)
         headers = {"Authorization": f"Bearer {self._tokens[user]}"}
         if method == "PATCH":
             headers["Content-Type"] = "application/merge-patch+json"
-        return _exchange(connection, method, path, body, headers)
+        return _exchange(self._connection(), method, path, body, headers)
+
+    def versions(self, path: str, name: str, since: str) -> Generator[dict[str, Any]]:
+        """Each version of an object after a resourceVersion, as it is written; ends after 20 s. Close it."""
+        query = f"watch=1&fieldSelector=metadata.name%3D{name}&resourceVersion={since}&timeoutSeconds=20"
+        connection = self._connection()
+        try:
+            connection.request("GET", f"{path}?{query}", headers={"Authorization": f"Bearer {self._tokens[ADMIN]}"})
+            answer = connection.getresponse()
+            while line := answer.readline():
+                yield json.loads(line)["object"]
+        finally:
+            connection.close()
+
+    def _connection(self) -> http.client.HTTPSConnection:
+        if self._tls is None:
+            self._tls = ssl.create_default_context(cafile=self.ca_file)
+            self._tls.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the API server's own CA has no key identifier
+        return http.client.HTTPSConnection(self.ADDRESS, self._port, timeout=30, context=self._tls)
 
     def create(self, manifest: dict[str, Any], *, dry_run: bool = False) -> dict[str, Any]:
         """Create an object as administrator; unknown fields are an error."""

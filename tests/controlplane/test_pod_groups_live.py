@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -97,6 +97,13 @@ class Space:
     def group(self, name: str) -> Manifest:
         found: Manifest = self.plane.request("GET", f"{GROUPS}/namespaces/{self.namespace}/podgroups/{name}")[1]
         return found
+
+    def first_condition(self, made: Manifest) -> Manifest:
+        """The first outcome of a new group. kube-scheduler writes another one when it retries the rest of the group."""
+        metadata = made["metadata"]
+        path = f"{GROUPS}/namespaces/{self.namespace}/podgroups"
+        with closing(self.plane.versions(path, metadata["name"], metadata["resourceVersion"])) as versions:
+            return next(filter(None, (condition(version, "PodGroupScheduled") for version in versions)))
 
     def clear(self) -> None:
         """Delete its objects, so that they do not affect other tests."""
@@ -189,20 +196,13 @@ def play(plane: ControlPlane, scheduler: str, case: Case) -> Seen:
         known = f"{len(here.nodes)} Insufficient cpu"  # with the label, which is written last
         pass_marker(plane, here.namespace, scheduler, known, label=here.key)  # all pods and nodes precede the group
         topology = {"schedulingConstraints": {"topology": [{"key": case.key or here.key}]}} if case.constrained else {}
-        here.add_group("group", case.minimum, **topology)
-
-        first: list[Manifest] = []  # kube-scheduler writes another condition when it retries the rest of a group
+        said = here.first_condition(here.add_group("group", case.minimum, **topology))
 
         def evaluated() -> list[Manifest] | None:
-            said = condition(here.group("group"), "PodGroupScheduled")
-            if said is not None and not first:
-                first.append(said)
             members = [pod for pod in here.pods() if pod["metadata"]["name"].startswith("member")]
-            reported = all(condition(pod, "PodScheduled") for pod in members)
-            return members if first and reported else None
+            return members if all(condition(pod, "PodScheduled") for pod in members) else None
 
         members = until(f"what {scheduler} makes of the group", evaluated)
-        (said,) = first
         nodes = [node for pod in members if (node := pod["spec"].get("nodeName"))]
         conditions = [condition(pod, "PodScheduled") or {} for pod in members]
         return Seen(
