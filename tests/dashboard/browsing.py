@@ -44,6 +44,7 @@ class Visitor:
     def __init__(
         self, browser: Browser, address: str, *, width: int = 1280, scheme: Literal["light", "dark"] = "light"
     ) -> None:
+        self.browser = browser
         self.address = address
         self._context = browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme, reduced_motion="reduce"

@@ -50,7 +50,7 @@ def test_parts_about_a_pod_appear_disappear_and_appear_again(world: World, admin
 
 def order_of_a_new_page(world: World, admin: Visitor) -> Any:
     """The parts of a page about a pod that waits, in the order in which the server has them."""
-    with Visitor(admin.page.context.browser, admin.address) as other:  # type: ignore[arg-type]  # it has a browser
+    with Visitor(admin.browser, admin.address) as other:
         other.sign_in(world.plane.token())
         other.open("pending?pod=science/huge-0")
         return parts(other)

@@ -144,7 +144,7 @@ class PlanStore:
     ) -> PodGroup:
         """Change the state or the holder of the plan of `pod_group`, not its pods.
 
-        Returns what `swap` returns, and raises what it raises; also raises Conflict if there is no plan.
+        The result and the errors are those of `swap`. It also raises Conflict if the PodGroup has no plan.
         """
         before = pod_group.metadata.annotations.get(PLAN_ANNOTATION, "")
         try:
