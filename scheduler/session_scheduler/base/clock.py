@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Final, Protocol
+
+_STEADY: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""The monotonic clock that also counts while the machine is suspended: a Lease expires meanwhile."""
 
 
 def utc_now() -> datetime:
@@ -23,11 +26,11 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's monotonic clock."""
+    """The machine's clocks."""
 
     def now(self) -> float:
-        """Monotonic seconds."""
-        return time.monotonic()
+        """Monotonic seconds, including those for which the machine was suspended."""
+        return time.clock_gettime(_STEADY)
 
     def wall(self) -> float:
         """The machine's time of day."""

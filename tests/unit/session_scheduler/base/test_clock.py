@@ -1,0 +1,25 @@
+"""Tests of the clocks."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import pytest
+
+from session_scheduler.base.clock import StoppedClock, SystemClock
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has CLOCK_BOOTTIME")
+def test_the_machines_clock_counts_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = {time.CLOCK_BOOTTIME: 130.0, time.CLOCK_MONOTONIC: 10.0}
+    monkeypatch.setattr(time, "clock_gettime", times.__getitem__)
+
+    assert SystemClock().now() == 130.0
+
+
+def test_the_stopped_clock_moves_both_times() -> None:
+    clock = StoppedClock(5.0, wall=1000.0)
+    clock.advance(2.5)
+
+    assert (clock.now(), clock.wall()) == (7.5, 1002.5)
