@@ -453,14 +453,18 @@ def saved_arguments() -> Mapping[str, Any] | None:
 
 @hookspec
 def report(pod: Pod) -> Mapping[str, Any] | None:
-    """Columns of this plugin in `simulate`'s output for one pod, as JSON values, the same names for every pod."""
+    """Columns of this plugin in `simulate`'s output for one pod, as JSON values, the same names for every pod.
+
+    The column `devices` is a list of texts. The table shows it, with the devices of all plugins.
+    """
 
 
 @hookspec
-def shown_holding(pod: Pod) -> Mapping[str, Any] | None:
+def shown_holding(pod: Pod, objects: Callable[[type[Any]], Mapping[str, Any]]) -> Mapping[str, Any] | None:
     """What a bound pod holds through this plugin, as `fluence status` shows it: {"jobid": …, "devices": […]}.
 
-    `fluence status` shows the devices of all plugins, and the first jobid.
+    `fluence status` shows the devices of all plugins, and the first jobid. `objects` is that of `pre_enqueue`. No
+    session has been opened.
     """
 
 

@@ -118,13 +118,13 @@ def _name(one: Mapping[str, Any]) -> str:
 
 
 def _pod_table(pods: Sequence[Mapping[str, Any]]) -> Table:
-    shares = any("gpus" in pod for pod in pods)
-    rows = []
-    for pod in pods:
-        gpus = ", ".join(map(str, pod.get("gpus") or ()))
-        rows.append((_name(pod), pod["group"], pod["node"], pod["backend"], *([gpus] if shares else []), pod["reason"]))
+    devices = [", ".join(pod.get("devices") or ()) for pod in pods]
+    rows = [
+        (_name(pod), pod["group"], pod["node"], pod["backend"], *([each] if any(devices) else []), pod["reason"])
+        for pod, each in zip(pods, devices, strict=True)
+    ]
     columns = [Column("Pod"), Column("Gang"), Column("Node"), Column("Backend")]
-    columns += [Column("GPUs")] if shares else []
+    columns += [Column("Devices")] if any(devices) else []
     return table("pods", "Pods", [*columns, Column("Reason")], rows, most=MOST_REPORT_ROWS)
 
 

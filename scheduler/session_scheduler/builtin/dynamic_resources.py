@@ -7,7 +7,7 @@ evaluated once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
 
@@ -453,13 +453,30 @@ class DynamicResources:
         """The devices of the pod's claims, as DRIVER/POOL/DEVICE; None for all pods until one has claims."""
         if not self._active:
             return None
-        names = claim_names(pod) if pod.spec.node_name else ()
-        keys = () if isinstance(names, Refusal) else [f"{pod.metadata.namespace}/{named.name}" for named in names]
-        found = [self._holdings.of_key(key) for key in keys]
+        found = [self._holdings.of_key(key) for key in (_claim_keys(pod) if pod.spec.node_name else ())]
         if pod.metadata.uid in self._special and pod.spec.node_name:
             found.append(self._special[pod.metadata.uid].allocation)
-        results = (result for one in found if one is not None for result in one.devices.results)
-        return {"devices": [f"{result.driver}/{result.pool}/{result.device}" for result in results]}
+        return {"devices": _devices(found)}
+
+    @hookimpl
+    def shown_holding(self, pod: Pod, objects: Callable[[type[Any]], Mapping[str, Any]]) -> Mapping[str, Any] | None:
+        """The devices of the pod's claims, as DRIVER/POOL/DEVICE."""
+        keys, known = _claim_keys(pod), objects(ResourceClaim)
+        made = pod.status.extended_resource_claim_status
+        if made is not None:
+            keys.append(f"{pod.metadata.namespace}/{made.resource_claim_name}")
+        return {"devices": _devices(known[key].status.allocation for key in keys if key in known)}
+
+
+def _claim_keys(pod: Pod) -> list[str]:
+    names = claim_names(pod)
+    return [] if isinstance(names, Refusal) else [f"{pod.metadata.namespace}/{named.name}" for named in names]
+
+
+def _devices(allocations: Iterable[Allocation | None]) -> list[str]:
+    """As DRIVER/POOL/DEVICE."""
+    results = (result for one in allocations if one is not None for result in one.devices.results)
+    return [f"{result.driver}/{result.pool}/{result.device}" for result in results]
 
 
 def _uses_in(session: Session) -> _Uses:

@@ -435,14 +435,18 @@ class GpuSharing:
     @hookimpl
     def report(self, pod: Pod) -> Mapping[str, Any] | None:
         """The GPUs that a pod shares; None for all pods until one shares GPUs."""
-        return {"gpus": _annotated_gpus(pod)} if self._active else None
+        return {"gpus": _annotated_gpus(pod), "devices": _devices(pod)} if self._active else None
 
     @hookimpl
-    def shown_holding(self, pod: Pod) -> Mapping[str, Any] | None:
+    def shown_holding(self, pod: Pod) -> Mapping[str, Any]:
         """The GPUs that a pod shares, as devices."""
-        gpus = _annotated_gpus(pod) if self._active else None
-        return {"devices": [f"gpu {gpu}" for gpu in gpus.split(",")]} if gpus else None
+        return {"devices": _devices(pod)}
 
 
 def _annotated_gpus(pod: Pod) -> str | None:
     return pod.metadata.annotations.get(GPU) if pod.spec.node_name and shares_gpus(pod.metadata) else None
+
+
+def _devices(pod: Pod) -> list[str]:
+    gpus = _annotated_gpus(pod)
+    return [f"gpu {gpu}" for gpu in gpus.split(",")] if gpus else []

@@ -93,8 +93,8 @@ def _simulated(result: _Thing, width: int) -> Iterable[RenderableType]:
     groups, preempted, moved = result.get("groups", ()), result.get("preempted", ()), result.get("moved", ())
     yield from _section(("GROUP", "MIN", "SCHEDULED"), _rows(groups, "minCount", "scheduled"), width)
     shown = [{**pod, "devices": ", ".join(pod.get("devices") or ()) or None} for pod in result["pods"]]
-    devices = ("devices",) if any(pod["devices"] for pod in shown) else ()
-    keys = ("group", "node", "backend", *devices, "reason")
+    of_plugins = (key for key in ("backend", "devices") if any(pod.get(key) for pod in shown))
+    keys = ("group", "node", *of_plugins, "reason")
     pods = _pod_rows(shown, keys, one_row=lambda pod: pod["reason"] is not None)
     yield from _section(("POD", *map(str.upper, keys)), pods, width)
     yield from _section(("PREEMPTED", "NODE"), _rows(preempted, "node"), width)

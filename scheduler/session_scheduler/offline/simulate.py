@@ -177,9 +177,13 @@ def _reported(calls: HookCalls, pod: Pod, problems: dict[str, str]) -> dict[str,
     columns: dict[str, Any] = {}
     for call in calls.functions("report"):
         try:
-            columns |= _columns(call, call(pod))
+            found = _columns(call, call(pod))
         except PluginError as error:
             problems[f"Plugin {call.plugin}"] = str(error)
+            continue
+        if "devices" in found:
+            found["devices"] = [*columns.get("devices", ()), *found["devices"]]
+        columns |= found
     return columns
 
 
@@ -193,8 +197,10 @@ def _columns(call: HookCall, answer: object) -> dict[str, Any]:
     return json_columns(call, answer)
 
 
-def json_columns(call: HookCall, answer: object) -> dict[str, Any]:
+def json_columns(call: HookCall, answer: Mapping[str, object]) -> dict[str, Any]:
     """A plugin's columns as JSON values. Raises PluginError."""
+    if not isinstance(answer.get("devices", ()), list | tuple):
+        raise call.wrong(f"expected `devices` to be a list, got {answer['devices']!r}")
     try:
         return dict(msgspec.json.decode(msgspec.json.encode(answer)))
     except (TypeError, ValueError) as error:

@@ -60,7 +60,7 @@ def _held(scheduler: Scheduler, task: Task, problems: dict[str, str]) -> dict[st
     columns: dict[str, Any] = {"jobid": None, "devices": []}
     for call in scheduler.profiles[task.pod.spec.scheduler_name].functions("shown_holding"):
         try:
-            shown = _shown(call, call(task.pod))
+            shown = _shown(call, call(task.pod, scheduler.cache.objects.of))
             columns["jobid"] = columns["jobid"] or shown.get("jobid")
             columns["devices"] = [*columns["devices"], *shown.get("devices", ())]
         except PluginError as error:
@@ -74,8 +74,6 @@ def _shown(call: HookCall, answer: object) -> dict[str, Any]:
         return {}
     if not isinstance(answer, Mapping) or not set(answer).issubset(_COLUMNS):
         raise call.wrong(f"expected a mapping with the keys {' and '.join(_COLUMNS)}, got {answer!r}")
-    if not isinstance(answer.get("devices", ()), list | tuple):
-        raise call.wrong(f"expected `devices` to be a list, got {answer['devices']!r}")
     return json_columns(call, answer)
 
 

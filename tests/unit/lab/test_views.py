@@ -448,6 +448,17 @@ def test_nodes_with_equally_many_placed_pods_are_in_natural_order() -> None:
     assert view.figures[1].has_data is False
 
 
+def test_the_table_of_a_simulation_shows_devices_if_a_pod_has_any() -> None:
+    one = {"namespace": "a", "name": "p", "group": None, "node": "n", "backend": None, "reason": None}
+    result = {"pods": [one], "groups": [], "summary": {"scheduled": 1, "unschedulable": 0}}
+    assert [column.title for column in table(simulated(result), "pods").columns][-1] == "Reason"
+    assert "Devices" not in [column.title for column in table(simulated(result), "pods").columns]
+    result = {**result, "pods": [one, {**one, "name": "q", "devices": ["gpu 0", "gpu 2"]}]}
+    shown = table(simulated(result), "pods")
+    place = [column.title for column in shown.columns].index("Devices")
+    assert [row[place] for row in shown.rows] == ["", "gpu 0, gpu 2"]
+
+
 # ------------------------------------------------------------------ timings
 
 

@@ -37,6 +37,7 @@ from session_scheduler.model.devices import (
 )
 from session_scheduler.model.groups import Phase
 from session_scheduler.model.objects import Pod
+from session_scheduler.offline.status import status_of
 from session_scheduler.testing import FakeCluster, gang, pod
 
 DRIVER = "d.example.com"
@@ -508,6 +509,15 @@ def test_a_report_names_the_devices_of_a_pods_claims() -> None:
     rest = sorted({f"{DRIVER}/n1/{device}" for device in "abc"} - {own})
     assert shown == {"plain": [], "first": [own], "later": [own], "has": [f"{DRIVER}/n1/d"], "extended": rest,
                      "waits": []}  # fmt: skip
+
+
+def test_status_names_the_devices_of_bound_pods_after_a_restart() -> None:
+    cluster = FakeCluster()
+    cluster.nodes(1)
+    cluster.add(device_class(), slice_of("n1", "a"), claim("c"), user("p", "c"))
+    cluster.run()
+    (held,) = status_of(cluster.restart().start())["held"]
+    assert held["devices"] == [f"{DRIVER}/n1/a"]
 
 
 def test_extended_resources_become_devices_on_nodes_that_do_not_offer_them() -> None:

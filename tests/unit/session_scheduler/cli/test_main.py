@@ -52,8 +52,8 @@ def _run(files, command, name, *options):
 def test_simulate_ends_with_0_where_everything_is_placed_and_shows_the_node(files, capsys: pytest.CaptureFixture[str]):
     assert _run(files, "simulate", "fits.yaml") == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["NAMESPACE", "POD", "GROUP", "NODE", "BACKEND", "REASON"]
-    assert lines[1].split() == ["a", "small", "-", "n1", "-", "-"]
+    assert lines[0].split() == ["NAMESPACE", "POD", "GROUP", "NODE", "REASON"]
+    assert lines[1].split() == ["a", "small", "-", "n1", "-"]
     assert lines[-1] == "1 scheduled, 0 unschedulable, 0 left out"
 
 

@@ -115,8 +115,8 @@ def test_on_a_terminal_of_80_columns_a_reason_wraps_in_its_column_and_nothing_is
     terminal(80)
     reason = "no qpu with region=mars-1 exists; offered are aurora (connectivity=all-to-all, region=us-east-1)"
     lines = _printed(capsys, {"pods": [POD | {"reason": reason}], "groups": [], "summary": {"scheduled": 0}})
-    assert lines[0].split() == ["NAMESPACE", "POD", "GROUP", "NODE", "BACKEND", "REASON"]
-    assert _words(lines[1:-2]) == ["a", "p", "-", "-", "-", *reason.split()]
+    assert lines[0].split() == ["NAMESPACE", "POD", "GROUP", "NODE", "REASON"]
+    assert _words(lines[1:-2]) == ["a", "p", "-", "-", *reason.split()]
     assert all(len(line) <= 80 for line in lines)
 
 
@@ -147,6 +147,19 @@ def test_a_cell_that_is_wider_than_the_terminal_is_folded_and_not_cut(terminal, 
     assert not any("…" in line for line in lines)
 
 
+def test_columns_of_plugins_are_shown_if_a_pod_has_a_value_there(capsys: pytest.CaptureFixture[str]):
+    placed = POD | {"node": "n1", "reason": None}
+    pods = [placed, placed | {"name": "q", "devices": ["gpu 0", "gpu 2"]}]
+    result = {"pods": pods, "groups": [], "summary": {"scheduled": 2}}
+    assert _printed(capsys, result)[:3] == [
+        "NAMESPACE  POD  GROUP  NODE  DEVICES       REASON",
+        "a          p    -      n1    -             -",
+        "a          q    -      n1    gpu 0, gpu 2  -",
+    ]
+    pods.append(placed | {"name": "r", "backend": "aurora"})
+    assert _printed(capsys, result)[0].split() == ["NAMESPACE", "POD", "GROUP", "NODE", "BACKEND", "DEVICES", "REASON"]
+
+
 # ------------------------------------------------------------------ equal reasons
 
 
@@ -161,13 +174,13 @@ def _simulated(capsys: pytest.CaptureFixture[str], pods) -> list[str]:
 def test_the_pods_of_a_gang_that_wait_for_one_reason_are_one_row_with_their_count(capsys):
     lines = _simulated(capsys, [*_gang(20), POD | {"name": "other", "reason": REASON}])
     assert lines == [
-        f"a          training-0 … training-19 (20 pods)  training  -     -        {REASON}",
-        f"a          other                               -         -     -        {REASON}",
+        f"a          training-0 … training-19 (20 pods)  training  -     {REASON}",
+        f"a          other                               -         -     {REASON}",
     ]
 
 
 def test_two_pods_are_both_named(capsys):
-    assert _simulated(capsys, _gang(2)) == [f"a          training-0, training-1  training  -     -        {REASON}"]
+    assert _simulated(capsys, _gang(2)) == [f"a          training-0, training-1  training  -     {REASON}"]
 
 
 def test_pods_that_are_placed_have_a_row_each(capsys):

@@ -165,6 +165,7 @@ def test_simulate_continues_after_a_plugin_fails(name):
         ({"node": "hacked"}, "the column 'node' is reserved"),
         (["x"], "expected a mapping of column names to values, got list"),
         ({"x": object()}, "expected JSON values"),
+        ({"devices": "gpu 0"}, "expected `devices` to be a list, got 'gpu 0'"),
     ],
 )
 def test_a_plugins_report_cannot_change_the_fields_of_the_core(answer, problem):
@@ -173,6 +174,15 @@ def test_a_plugins_report_cannot_change_the_fields_of_the_core(answer, problem):
     assert result["pods"][0]["node"] is None
     assert result["summary"]["unschedulable"] == 1
     assert problem in result["summary"]["problems"]["Plugin p"]
+
+
+def test_the_devices_of_all_plugins_are_reported():
+    plugins = [
+        type("Plugin", (), {"name": name, "report": hookimpl(lambda self: {"devices": [f"{self.name} 0"]})})()
+        for name in ("gpu", "nic")
+    ]
+    devices = simulated(node("n1"), pod("a"), plugins=plugins)["pods"][0]["devices"]
+    assert sorted(devices) == ["gpu 0", "nic 0"]
 
 
 def test_a_plugin_that_exits_fails_its_own_group_only():
