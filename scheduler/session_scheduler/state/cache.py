@@ -635,6 +635,8 @@ class Cache:
         self._requeued.pop(group, None)
         for task in group.in_phase(Phase.PENDING):
             task.phase = self._phase_without_node(task)
+            if task.phase is not Phase.PENDING and self.queues.active:
+                self.queues.moved(task)
         return group.pending
 
     def rest(self, is_unschedulable: Callable[[str], bool]) -> None:

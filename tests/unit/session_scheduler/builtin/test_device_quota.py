@@ -198,6 +198,19 @@ def test_counts_follow_the_claim_and_its_deletion() -> None:
     assert counts(cluster, "a") == (0, 0)
 
 
+def test_a_pod_whose_claim_is_being_deleted_is_gated_and_not_pending() -> None:
+    cluster = in_queues(QueueConfig(name="a"))
+    cluster.add(claim("c"), of("p", "a", "c", cpu="65"))
+    cluster.run()
+    cluster.delete(ResourceClaim, "c")
+    cluster._sync()
+    cache = cluster.scheduler.cache
+    (task,) = cache.tasks.values()
+    assert counts(cluster, "a", "pods") == (0, 1)
+    cache.recheck_gates(task.group)  # as for a requeued group
+    assert counts(cluster, "a", "pods") == (0, 0)
+
+
 # ------------------------------------------------------------------ fair shares
 
 
