@@ -22,6 +22,7 @@ from session_scheduler.builtin.devices.evaluation import NONE_LEFT, DeviceEvalua
 from session_scheduler.builtin.devices.extended import ExtendedResources, classes_of_resources, requests_for
 from session_scheduler.builtin.devices.holdings import Holdings
 from session_scheduler.builtin.devices.repairs import Repairs
+from session_scheduler.builtin.devices.search import NO_LIMITS, Limits
 from session_scheduler.builtin.devices.totals import DeviceTotals
 from session_scheduler.builtin.devices.writing import Special, Writer
 from session_scheduler.config.settings import PluginArguments
@@ -33,7 +34,7 @@ from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Gate, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
-from session_scheduler.model.device_amounts import amount_name, claim_amounts, device_class_of
+from session_scheduler.model.device_amounts import amount_name, claim_amounts, device_class_of, most_devices
 from session_scheduler.model.devices import (
     EXTENDED_CLAIM,
     Allocation,
@@ -47,10 +48,14 @@ from session_scheduler.model.devices import (
 from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
 from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.meta import ObjectMeta, OwnerReference
-from session_scheduler.model.objects import Node, Pod
+from session_scheduler.model.objects import Node, Pod, PodGroup
+from session_scheduler.model.queue_objects import Queue
+from session_scheduler.state.queue_use import QueueUse
 
 _WRITING_SECONDS: Final = 30
 """Seconds for the requests themselves, in addition to the wait for devices."""
+_REMEMBERED: Final = 10_000
+"""How many classes are remembered as limited."""
 _USERS: Final = "pods with resource claims"
 """Counter key: the pods on a row that use claims."""
 _NOT_AVAILABLE: Final = "resourceclaim not available on the node"
@@ -134,6 +139,9 @@ class DynamicResources:
         self._totals = DeviceTotals()
         self._active = False
         """Whether a pod has had claims for devices."""
+        self._queues: QueueUse | None = None
+        self._limited: dict[TaskClass, None] = {}
+        """The classes whose pods limits of queues may keep from nodes."""
 
     @hookimpl
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
@@ -145,9 +153,13 @@ class DynamicResources:
             ClusterEventWithHint(ResourceClaim, ActionType.ALL, _claim_helps),
             ClusterEventWithHint(DeviceClass, change),
             ClusterEventWithHint(ResourceSlice, change),
+            ClusterEventWithHint(ResourceSlice, ActionType.DELETE, self._changes_limits),
             ClusterEventWithHint(DeviceTaintRule, ActionType.UPDATE | ActionType.DELETE),
             ClusterEventWithHint(Pod, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, _has_all_claims),
-            ClusterEventWithHint(Pod, ActionType.DELETE, _had_devices),
+            ClusterEventWithHint(Pod, ActionType.DELETE, self._frees_devices),
+            ClusterEventWithHint(Pod, ActionType.UPDATE_POD_LABEL, self._changes_limits),
+            ClusterEventWithHint(PodGroup, ActionType.UPDATE | ActionType.DELETE, self._changes_limits),
+            ClusterEventWithHint(Queue, ActionType.ALL, self._changes_limits),
         ]
 
     @hookimpl
@@ -182,7 +194,7 @@ class DynamicResources:
     @hookimpl
     def on_session_open(self, session: Session) -> None:
         """Hold allocations when the session places a task, and release them when it undoes that."""
-        self._opened = _Opened(session)
+        self._opened, self._queues = _Opened(session), session.queues
         self._evaluator.open()
         self._extended.refresh(session)
         session.add_event_handler(self._hold_claims, lambda event: self._release(event.task.uid))
@@ -280,6 +292,7 @@ class DynamicResources:
                     for claim, found in zip(state.claims, allocations, strict=True) if found)  # fmt: skip
         open_claims = [claim for claim, found in zip(state.claims, allocations, strict=True) if found is None]
         unusable = self._unusable(cls, nodes, mask, state.claims, allocations)
+        limits = self._limits(cls, open_claims)
         self._evaluator.attempt(cls.namespace)
         names: list[str] = []
         try:
@@ -289,9 +302,12 @@ class DynamicResources:
                     specs[f"{cls.namespace}/<extended-resources>"] = variant
                 for nominated, rows in self._nominated(cls, nodes, all_rows):
                     names, left = [*specs, *(claim.key for claim in nominated)], [claim.spec for claim in nominated]
-                    outcomes, indices = self._evaluator.outcomes([*specs.values()], nodes.row_numbers[rows], left)
+                    numbers = nodes.row_numbers[rows]
+                    outcomes, indices = self._evaluator.outcomes([*specs.values()], numbers, left, limits)
                     verdicts.fits[rows] = np.array([one.fits for one in outcomes], np.bool_)[indices]
                     verdicts.scores[rows] = np.array([fixed + one.rank for one in outcomes], np.int64)[indices]
+                    if limits.listed and not verdicts.fits[rows].all():
+                        self._note_limited(cls)
                     for text in dict.fromkeys(one.reason for one in outcomes if not one.fits):
                         refused = np.array([one.reason == text for one in outcomes], np.bool_)[indices]
                         verdicts.reasons.setdefault(text, none.copy())[rows] = refused
@@ -301,6 +317,33 @@ class DynamicResources:
             verdicts.reasons[_NOT_AVAILABLE] = verdicts.fits & unusable
             verdicts.fits &= ~unusable
         return verdicts
+
+    def _limits(self, cls: TaskClass, claims: Sequence[ResourceClaim]) -> Limits:
+        """The limits of queues on what these claims may get, without those that they cannot exceed."""
+        session = self._opened.session
+        if session is None or not claims or not session.queues.devices.by_device:
+            return NO_LIMITS
+        use, group = session.queues, session.snapshot.cache.group_of_class(cls)
+        count = sum(map(most_devices, claims))
+        listed = use.device_limits(group, [claim.key for claim in claims])
+        largest = use.claims.devices.largest
+        near = tuple(limit for limit in listed if limit.left < count * largest(limit.resource.name))
+        return Limits(near, len(claims)) if near else NO_LIMITS
+
+    def _note_limited(self, cls: TaskClass) -> None:
+        """Note that limits may keep pods of this class from nodes."""
+        if len(self._limited) >= _REMEMBERED:
+            self._limited.clear()
+        self._limited[cls] = None
+
+    def _frees_devices(self, cls: TaskClass, event: ClusterEvent) -> bool:
+        """Whether a deleted pod had devices, or counted in a limit on the pod's devices."""
+        return cls in self._limited or (event.old_class is not None and event.old_class.uses_devices)
+
+    def _changes_limits(self, cls: TaskClass, event: ClusterEvent) -> bool:
+        """Whether a change of queues, or of the queues of pods, may change a limit on the pod's devices."""
+        return cls in self._limited and (event.old is None or event.new is None or event.resource is not Queue
+                                         or event.old.spec != event.new.spec)  # fmt: skip
 
     def _nominated(self, cls: TaskClass, nodes: NodeView, indices: Any) -> list[tuple[list[ResourceClaim], Any]]:
         """The unallocated claims of nominated pods for which the pod must leave devices, each with its nodes' indices.
@@ -389,11 +432,13 @@ class DynamicResources:
         if not open_claims:
             return
         self._evaluator.attempt(task.cls.namespace)
-        found = self._evaluator.allocated(open_claims, task.row, event.node, session.objects(DeviceClass))
+        limits = self._limits(task.cls, open_claims if special is None else open_claims[:-1])
+        found = self._evaluator.allocated(open_claims, task.row, event.node, session.objects(DeviceClass), limits)
         if found is None:
             return  # the task was placed without this filter: there is nothing to write
         for claim, allocation in zip(open_claims, found, strict=True):
             self._holdings.hold(task.uid, claim, allocation)
+            session.queues.claim_decided(claim.key, allocation)
         if special is not None:
             self._special[task.uid].allocation = found[-1]
 
@@ -417,8 +462,12 @@ class DynamicResources:
         return claim
 
     def _release(self, uid: str) -> None:
+        held = self._holdings.of_pod(uid)
         self._holdings.release(uid)
         self._special.pop(uid, None)
+        for one in held:
+            if self._queues is not None and self._holdings.of(one.claim) is None:
+                self._queues.claim_decided(one.claim.key, None)
 
     @hookimpl
     def on_session_close(self, session: Session) -> None:
@@ -508,7 +557,3 @@ def _claim_helps(cls: TaskClass, event: ClusterEvent) -> bool:
 def _has_all_claims(_: TaskClass, event: ClusterEvent) -> bool:
     """Whether the pod itself names its generated claims now and all exist; else the last claim's event requeues it."""
     return event.own and not isinstance(pod_claims(event.new, event.objects(ResourceClaim)), Gate)
-
-
-def _had_devices(_: TaskClass, event: ClusterEvent) -> bool:
-    return event.old_class is not None and event.old_class.uses_devices

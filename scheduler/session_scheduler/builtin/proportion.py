@@ -17,15 +17,15 @@ from session_scheduler.hookspecs import SKIP, Prepared, Scope, Skip, hookimpl
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, NodeView
 from session_scheduler.model.device_amounts import claim_amounts
-from session_scheduler.model.device_resources import DeviceResource
-from session_scheduler.model.devices import ResourceClaim
+from session_scheduler.model.device_resources import DeviceLimit, DeviceResource
+from session_scheduler.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from session_scheduler.model.events import ActionType, ClusterEvent, ClusterEventWithHint
 from session_scheduler.model.groups import PREEMPTIBILITY_LABEL, SYSTEM_CRITICAL, Group, Task, unique_classes
 from session_scheduler.model.objects import Node, Pod, PodGroup
 from session_scheduler.model.queue_objects import Queue
 from session_scheduler.model.queue_shares import QueueShares
 from session_scheduler.model.queues import QUEUE_LABEL, Amounts, add_each, is_in_thousandths, shown_amount
-from session_scheduler.state.queue_use import NominatedKind, QueueUse
+from session_scheduler.state.queue_use import NominatedKind, QueueUse, no_device_limits
 
 _OF_PODS = ("allocated", "pending")
 """The metrics that also cover queues without a Queue object, which only pods name."""
@@ -67,6 +67,8 @@ class Proportion:
         self._session = session
         if use.active:
             session.add_over_capacity(self._over_capacity)
+            if use.devices.by_device:
+                use.device_limits = self._device_limits
             shares = self._shares = use.shares(session.table)
             order = QueueOrder(session, shares)
             session.add_queue_order(order.key, changed=None if session.evaluator.naive else order.changed)
@@ -84,6 +86,8 @@ class Proportion:
     @hookimpl
     def on_session_close(self) -> None:
         """Drop the reference to the session."""
+        if self._session is not None:
+            self._session.queues.device_limits = no_device_limits
         self._session = None
 
     def _over_capacity(self, group: Group, tasks: Sequence[Task]) -> Sequence[str | None]:
@@ -102,6 +106,14 @@ class Proportion:
         for bound in bounds if nominated else ():
             bound.add_nominated(nominated)
         return [self._exceeded(task, bounds) for task in tasks]
+
+    def _device_limits(self, group: Group, claims: Collection[str]) -> list[DeviceLimit]:
+        """What the group may still get by the allocation of these claims; what they already count with is included."""
+        use = self._use
+        if use is None:
+            return []
+        return [DeviceLimit(one, bound.left(one.name, claims), bound.full(one.name)) for bound in _bounds(use, group)
+                for one in use.devices.by_device if one.name in bound.most]  # fmt: skip
 
     def _exceeded(self, task: Task, bounds: Sequence[_Bound]) -> str | None:
         """The reason if a task exceeds a bound; else adds what it needs to each bound."""
@@ -192,6 +204,8 @@ class Proportion:
             ClusterEventWithHint(Queue, ActionType.ALL, _changes_spec),
             ClusterEventWithHint(Node, ActionType.ADD | ActionType.UPDATE_NODE_LABEL, self._offers_devices),
             ClusterEventWithHint(ResourceClaim, ActionType.UPDATE | ActionType.DELETE, self._claim_frees),
+            ClusterEventWithHint(ResourceSlice, ActionType.UPDATE | ActionType.DELETE, self._devices_change),
+            ClusterEventWithHint(DeviceClass, ActionType.ALL, self._devices_change),
         ]
 
     def _offers_devices(self, cls: TaskClass, _: ClusterEvent) -> bool:
@@ -203,6 +217,10 @@ class Proportion:
             return True
         possible = use.devices.possible(cls)
         return any(one.name in possible for one in use.devices.by_node)
+
+    def _devices_change(self, cls: TaskClass, event: ClusterEvent) -> bool:
+        """Whether claims count with less than before, because devices or the selectors of classes changed."""
+        return self._use is None or (bool(self._use.devices.by_device) and self._frees(cls, event))
 
     def _claim_frees(self, cls: TaskClass, event: ClusterEvent) -> bool:
         """Whether a claim counts with less than before, such as with one of several alternatives."""
@@ -359,15 +377,27 @@ class _Bound:
 
     def why_not(self, resource: str, need: int) -> str | None:
         """The reason if so much more of a resource exceeds the bound."""
-        most, allocated = self.most[resource], self._allocated.get(resource, 0) + self._more.get(resource, 0)
-        if allocated + need <= most:
+        if self._now(resource) + need <= self.most[resource]:
             return None
-        texts = [shown_amount(resource, amount) for amount in (most, allocated, need)]
+        return f"{self.full(resource)}, requested {shown_amount(resource, need)}"
+
+    def full(self, resource: str) -> str:
+        """The reason, without what is requested."""
+        most, allocated = (shown_amount(resource, amount) for amount in (self.most[resource], self._now(resource)))
         name, what = "limit", f"limit of {resource}"
         if self._non_preemptible:
             name, what = "deserved", f"deserved {resource} for non-preemptible pods"
-        amounts = f"{name} {texts[0]}, allocated {texts[1]}, requested {texts[2]}"
-        return f"queue {self.queue!r} has reached its {what}: {amounts}"
+        return f"queue {self.queue!r} has reached its {what}: {name} {most}, allocated {allocated}"
+
+    def left(self, resource: str, claims: Iterable[str]) -> int:
+        """How much of a resource is left, including what these claims count with."""
+        counted = self._use.claims
+        own = sum(counted.amounts(claim).get(resource, 0) for claim in claims
+                  if counted.counts_in(claim, self.queue, self._counts_in))  # fmt: skip
+        return self.most[resource] - self._now(resource) + own
+
+    def _now(self, resource: str) -> int:
+        return self._allocated.get(resource, 0) + self._more.get(resource, 0)
 
 
 _OnNodes = Sequence[tuple[_Bound, DeviceResource, int]]

@@ -63,6 +63,7 @@ Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Action = Annotated[str, AfterValidator(_known_action)]
 Name = Annotated[str, Field(min_length=1)]
+QualifiedName = Annotated[str, Field(pattern=r"^[^/]+/[^/]+$")]
 Amount = Annotated[str | int | float, BeforeValidator(_finite)]
 """A quantity, as a string or a number."""
 
@@ -194,12 +195,16 @@ class DeviceResourceConfig(Strict):
     """An amount in which queues count devices of one kind: `NAME.fluence.flux-framework.org/devices`.
 
     resources: the amounts that it sums up; parts of GPUs count as parts. node_selector: requests of pods count on nodes
-    with these labels only; devices of claims count on all nodes.
+    with these labels only; devices of claims count on all nodes. device_attributes: the devices of claims that have
+    these values count, too. capacity: devices of claims count with their capacity of this name, as
+    `NAME.fluence.flux-framework.org/capacity`.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
-    resources: Annotated[tuple[Name, ...], Field(min_length=1)]
+    resources: tuple[Name, ...] = ()
     node_selector: Mapping[Name, str] = {}
+    device_attributes: Mapping[QualifiedName, bool | int | str] = {}
+    capacity: QualifiedName | None = None
 
 
 class Serving(Strict):

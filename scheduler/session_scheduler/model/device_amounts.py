@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from session_scheduler.model.devices import ALL, Allocation, DeviceClaim, ExactRequest, ResourceClaim
+from session_scheduler.model.devices import ALL, RESULTS_LIMIT, Allocation, DeviceClaim, ExactRequest, ResourceClaim
 
 _SUFFIX: Final = ".deviceclass.resource.k8s.io/devices"
 
@@ -41,6 +41,15 @@ def claim_alternatives(claim: ResourceClaim) -> list[list[dict[str, int]]]:
     if allocation is not None:
         return [[_allocated(devices, allocation)]]
     return [list(map(_requested, request.first_available or (request.exactly,))) for request in devices.requests]
+
+
+def most_devices(claim: ResourceClaim) -> int:
+    """The most devices that a claim may get."""
+    return sum(
+        max((RESULTS_LIMIT if one.allocation_mode == ALL else one.count for one in request.first_available
+             or (request.exactly,) if one is not None), default=0)
+        for request in claim.spec.devices.requests
+    )  # fmt: skip
 
 
 def _allocated(devices: DeviceClaim, allocation: Allocation) -> dict[str, int]:

@@ -107,7 +107,10 @@ class DeviceTaint(ApiStruct, frozen=True):
 
 
 class Device(ApiStruct, frozen=True):
-    """One device of a slice."""
+    """One device of a slice.
+
+    Names of attributes and capacities without a domain are in the domain of its driver.
+    """
 
     name: str = ""
     attributes: dict[str, DeviceAttribute] = field(default_factory=dict)
@@ -121,6 +124,19 @@ class Device(ApiStruct, frozen=True):
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     allow_multiple_allocations: bool | None = None
+
+    def attribute(self, name: str, driver: str) -> DeviceAttribute | None:
+        """An attribute by its qualified name."""
+        return self.attributes.get(name) or self.attributes.get(short_name(name, driver))
+
+    def capacity_name(self, name: str, driver: str) -> str | None:
+        """The name under which the device has a capacity, by its qualified name; None if it does not have it."""
+        return next((one for one in (name, short_name(name, driver)) if one in self.capacity), None)
+
+
+def short_name(name: str, driver: str) -> str:
+    """A qualified name without its domain if that is the driver's."""
+    return name.removeprefix(f"{driver}/")
 
 
 class ResourcePool(ApiStruct, frozen=True):

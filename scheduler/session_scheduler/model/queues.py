@@ -26,6 +26,8 @@ _IN_THOUSANDTHS: Final = frozenset({"cpu", GPU_FRACTION})
 
 DEVICES_SUFFIX: Final = ".fluence.flux-framework.org/devices"
 """Suffix of the name under which queues count a device resource of the configuration, in thousandths of a device."""
+CAPACITY_SUFFIX: Final = ".fluence.flux-framework.org/capacity"
+"""The same for a device resource that sums up a capacity of devices, in its unit."""
 
 MOST_LEVELS: Final = 32
 """The maximum number of queues on a path to the top."""
@@ -85,7 +87,8 @@ def shown_amount(resource: str, amount: int) -> str:
     """An amount as a quantity: 1500 of cpu as 1500m, 2000 as 2, bytes with an exact suffix."""
     if is_in_thousandths(resource):
         return quantity_text(amount, milli=True)
-    in_bytes = resource in ("memory", "ephemeral-storage", GPU_MEMORY) or resource.startswith("hugepages-")
+    in_bytes = resource in ("memory", "ephemeral-storage", GPU_MEMORY)
+    in_bytes = in_bytes or resource.startswith("hugepages-") or resource.endswith(CAPACITY_SUFFIX)
     return quantity_text(amount) if in_bytes else str(amount)
 
 
@@ -138,7 +141,7 @@ def with_known_devices(spec: QueueSpec, known: Container[str]) -> QueueSpec:
     if spec.problem is None:
         for which, amounts in (("deserved", spec.deserved), ("limit", spec.limit)):
             for name in sorted(amounts):
-                if name.endswith(DEVICES_SUFFIX) and name not in known:
+                if name.endswith((DEVICES_SUFFIX, CAPACITY_SUFFIX)) and name not in known:
                     at = f"{which}.{name}"
                     text = f"{at}: unknown device resource: add it to deviceResources in the scheduler's configuration"
                     return msgspec.structs.replace(spec, problem=Problem("Invalid", text, at))

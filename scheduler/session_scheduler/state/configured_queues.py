@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from session_scheduler.config.settings import DeviceResourceConfig, QueueConfig
 from session_scheduler.errors import InputError
-from session_scheduler.model.device_amounts import amount_name
+from session_scheduler.model.device_amounts import amount_name, device_class_of
 from session_scheduler.model.device_resources import DeviceResource, counts_devices
 from session_scheduler.model.gpu_shares import GPU_FRACTION
 from session_scheduler.model.queues import QueueSpec, QueueTree, queue_spec, with_known_devices
@@ -20,7 +20,7 @@ def of_config(queue: QueueConfig) -> QueueSpec:
 
 def devices_of_config(one: DeviceResourceConfig) -> DeviceResource:
     """A configured device resource."""
-    return DeviceResource(one.name, one.resources, one.node_selector)
+    return DeviceResource(one.name, one.resources, one.node_selector, one.device_attributes, one.capacity or "")
 
 
 def check_configured(
@@ -43,7 +43,14 @@ def check_configured(
 
 
 def _wrong_resources(one: DeviceResourceConfig) -> Iterator[str]:
+    selects = devices_of_config(one).selects_devices
+    if not one.resources and not selects:
+        yield "resources: list an amount, or set deviceAttributes or capacity"
+    if one.resources and one.capacity is not None:
+        yield "capacity: its unit is not that of resources: remove one of the two"
     for place, name in enumerate(one.resources):
+        if selects and device_class_of(name) is not None:
+            yield f"resources[{place}]: devices of claims count by deviceAttributes: remove {name!r}"
         if not counts_devices(name):
             remedy = f"use an extended resource such as nvidia.com/gpu, {GPU_FRACTION}, or {amount_name('CLASS')}"
             yield f"resources[{place}]: {name!r} does not count devices: {remedy}"

@@ -7,14 +7,14 @@ nothing. Placements in a session, and their rollback, change the same counts, so
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
 import msgspec
 
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import NodeTable
-from session_scheduler.model.device_resources import DeviceResources
-from session_scheduler.model.devices import ResourceClaim
+from session_scheduler.model.device_resources import DeviceLimit, DeviceResources
+from session_scheduler.model.devices import Allocation, DeviceClass, ResourceClaim, ResourceSlice
 from session_scheduler.model.groups import DEFAULT_QUEUE, Group, Phase, Task
 from session_scheduler.model.objects import KubeObject
 from session_scheduler.model.queue_objects import Queue
@@ -90,7 +90,7 @@ class QueueUse:
         self.version = 0
         """Incremented whenever the tree or a count changes."""
         self._counts: dict[str, Counts] = {}
-        self.claims = ClaimUse(self._counts_to_change)
+        self.claims = ClaimUse(self._counts_to_change, objects)
         self._counted: dict[Task, _Counted] = {}
         self.kinds: Counter[tuple[str, TaskClass, tuple[tuple[str, int], ...]]] = Counter()
         """By queue, class and device resources: the number of preemptible pods on nodes."""
@@ -112,6 +112,8 @@ class QueueUse:
         self.offered: dict[str, Mapping[str, int]] = {}
         """By plugin: the cluster's amounts of some resources, in place of the nodes' allocatable (hook `offered`)."""
         self._shares: tuple[object, QueueShares] | None = None
+        self.device_limits: Callable[[Group, Collection[str]], Sequence[DeviceLimit]] = no_device_limits
+        """What a group may still get by the allocation of these claims (keys); a plugin sets it for a session."""
 
     # ------------------------------------------------------------------ queues and counts
 
@@ -119,7 +121,8 @@ class QueueUse:
         """Set the configured queues, which take precedence over Queue objects of the same name, and the amounts of
         devices. Call it before any object is added.
         """
-        self.devices = self.claims.devices = devices
+        self.devices = devices
+        self.claims.configure(devices)
         self._configured = {spec.name: spec for spec in specs}
         if self._configured:
             self._rebuild_tree()
@@ -129,8 +132,7 @@ class QueueUse:
         if not self.active:
             self.active = True
             self._dirty.update(dict.fromkeys(task.group for task in self._tasks.values()))
-            for claim in self._objects.of(ResourceClaim).values():
-                self.claims.put(claim)
+            self.claims.start()
 
     def counts(self, queue: str) -> Counts:
         """The counts of a queue and its descendants."""
@@ -184,7 +186,9 @@ class QueueUse:
         for amounts in self.offered.values():
             total |= amounts
         total = {name: amount - others.get(name, 0) for name, amount in total.items()}
-        self.devices.add_capacity(table, total)
+        of_devices = dict(self.claims.devices.total)
+        add_each(of_devices, {name: self.claims.others.get(name, 0) for name in of_devices}, -1)
+        self.devices.add_capacity(table, total, of_devices)
         key = (self.version, total)
         if self._shares is None or self._shares[0] != key:
             has = {name: self.counts(name) for name in self.tree if self.tree.usable(name)}
@@ -225,9 +229,14 @@ class QueueUse:
             self._dirty.update(dict.fromkeys(groups))
 
     def object_changed(self, obj: KubeObject, *, deleted: bool = False) -> None:
-        """Count a claim that was added, changed or deleted; other objects do not count."""
-        if self.active and isinstance(obj, ResourceClaim):
-            self.version += self.claims.remove(obj.key) if deleted else self.claims.put(obj)
+        """Count a claim that was added, changed or deleted, or what changes how claims count."""
+        if self.active and isinstance(obj, ResourceClaim | ResourceSlice | DeviceClass):
+            self.version += self.claims.remove(obj) if deleted else self.claims.put(obj)
+
+    def claim_decided(self, claim: str, allocation: Allocation | None) -> None:
+        """Count a claim (its key) with the allocation that a session decided, before it is written; None to undo it."""
+        if self.active:
+            self.version += self.claims.decide(claim, allocation)
 
     def node_changed(self, node: str, tasks: Iterable[Task]) -> None:
         """The node of these tasks was added, changed or deleted: its labels decide which device resources they have,
@@ -380,6 +389,11 @@ class QueueUse:
             self.claims.use(counted.cls.claims, name, names, sign)
         if counted.allocated and not counted.kept:
             add_to(self._standings, counted.queue, counted.standing, sign)
+
+
+def no_device_limits(_group: Group, _claims: Collection[str]) -> Sequence[DeviceLimit]:
+    """No limits: without queues, or without a plugin that enforces them."""
+    return ()
 
 
 def queue_of(group: Group) -> str:

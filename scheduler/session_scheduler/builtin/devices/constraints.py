@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from session_scheduler.model.devices import Device, DeviceAttribute, DeviceConstraint
+from session_scheduler.model.devices import Device, DeviceConstraint
 
 _Value = tuple[str, int | bool | str]
-
-
-def attribute_of(device: Device, driver: str, name: str) -> DeviceAttribute | None:
-    """An attribute by its qualified name; the driver's own attributes may omit the domain."""
-    found = device.attributes.get(name)
-    if found is None:
-        domain, slash, short = name.partition("/")
-        found = device.attributes.get(short) if slash and domain == driver else None
-    return found
 
 
 class Constraint(ABC):
@@ -30,7 +21,7 @@ class Constraint(ABC):
         """Add a device; False if it violates the constraint. `full` is the subrequest's name after its parent's."""
         if not self._concerns(request, full):
             return True
-        attribute = attribute_of(device, driver, self._attribute)
+        attribute = device.attribute(self._attribute, driver)
         if attribute is None or not self._allows(request, attribute.value):
             return False
         self._devices += 1

@@ -13,7 +13,7 @@ from session_scheduler.builtin.devices.holdings import Holdings
 from session_scheduler.builtin.devices.inventory import Inventory
 from session_scheduler.builtin.devices.matching import Matching, OutOfWorkError
 from session_scheduler.builtin.devices.results import allocation
-from session_scheduler.builtin.devices.search import Chosen, Search
+from session_scheduler.builtin.devices.search import NO_LIMITS, Chosen, Limits, Search
 from session_scheduler.builtin.devices.shapes import Shapes
 from session_scheduler.builtin.devices.taint_rules import tainted
 from session_scheduler.framework.session import Session
@@ -43,6 +43,14 @@ class ShapeAnswer(msgspec.Struct, frozen=True):
     reason: str = ""
     rank: int = 0
     """The higher, the earlier the chosen alternatives come in their lists."""
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    """What a result is for."""
+
+    specs: Sequence[ResourceClaimSpec]
+    nominated: Sequence[ResourceClaimSpec]
+    limits: Limits
 
 
 class DeviceEvaluator:
@@ -107,7 +115,11 @@ class DeviceEvaluator:
             self._matching.left = self._cost_left.get(namespace, self._cost)
 
     def outcomes(
-        self, specs: Sequence[ResourceClaimSpec], rows: RowIndex, nominated: Sequence[ResourceClaimSpec] = ()
+        self,
+        specs: Sequence[ResourceClaimSpec],
+        rows: RowIndex,
+        nominated: Sequence[ResourceClaimSpec] = (),
+        limits: Limits = NO_LIMITS,
     ) -> tuple[list[ShapeAnswer], RowIndex]:
         """The distinct results for claims that are allocated together, and the index of each row's result.
 
@@ -116,17 +128,16 @@ class DeviceEvaluator:
         """
         if not specs or not len(rows):
             return [ShapeAnswer(fits=True)], np.zeros(len(rows), np.int64)
-        known = self._of_specs(specs, nominated)
+        wanted = _Wanted(specs, nominated, limits)
+        known = self._of_specs(wanted)
         numbers = self._shapes.of(rows, self._holdings.usage)
         shapes, firsts, indices = np.unique(numbers, return_index=True, return_inverse=True)
-        found = [self._outcome(known, shape, specs, nominated, int(rows[first]))
+        found = [self._outcome(known, shape, wanted, int(rows[first]))
                  for shape, first in zip(shapes.tolist(), firsts.tolist(), strict=True)]  # fmt: skip
         return found, indices
 
-    def _of_specs(
-        self, specs: Sequence[ResourceClaimSpec], nominated: Sequence[ResourceClaimSpec]
-    ) -> dict[int, ShapeAnswer | AllocationError]:
-        key = _encoder.encode((specs, nominated))
+    def _of_specs(self, wanted: _Wanted) -> dict[int, ShapeAnswer | AllocationError]:
+        key = _encoder.encode(wanted)
         known = self._outcomes.pop(key, None)
         if known is None:
             known = {}
@@ -139,14 +150,13 @@ class DeviceEvaluator:
         self,
         known: dict[int, ShapeAnswer | AllocationError],
         shape: int,
-        specs: Sequence[ResourceClaimSpec],
-        nominated: Sequence[ResourceClaimSpec],
+        wanted: _Wanted,
         row: int,
     ) -> ShapeAnswer:
         found = known.get(shape)
         if found is None:
             try:
-                found = self._evaluate(specs, nominated, row)
+                found = self._evaluate(wanted, row)
             except AllocationError as error:
                 found = error
             except OutOfWorkError:  # the results so far stay cached, so that the next attempt gets further
@@ -157,30 +167,39 @@ class DeviceEvaluator:
             raise found
         return found
 
-    def _evaluate(
-        self, specs: Sequence[ResourceClaimSpec], nominated: Sequence[ResourceClaimSpec], row: int
-    ) -> ShapeAnswer:
-        chosen = self._search([*specs, *nominated], row)
+    def _evaluate(self, wanted: _Wanted, row: int) -> ShapeAnswer:
+        specs, every = wanted.specs, [*wanted.specs, *wanted.nominated]
+        chosen, exceeded = self._search(every, row, wanted.limits)
         if chosen is not None:
             rank = sum(rank_of(spec, {one.ask.full for one in own}) for spec, own in zip(specs, chosen, strict=False))
             return ShapeAnswer(fits=True, rank=rank)
+        if exceeded and self._search(every, row)[0] is not None:
+            return ShapeAnswer(fits=False, reason=wanted.limits.listed[min(exceeded)].reason)
         invalid = any(pool.invalid for pool in self._inventory.of(row).pools)
         return ShapeAnswer(fits=False, reason=_INVALID if invalid else NONE_LEFT)
 
-    def _search(self, specs: Sequence[ResourceClaimSpec], row: int) -> list[list[Chosen]] | None:
-        pools = self._inventory.of(row).pools
-        search = Search(row, pools, self._inventory, self._holdings.usage, self._classes, self._matching, self._left)
+    def _search(
+        self, specs: Sequence[ResourceClaimSpec], row: int, limits: Limits = NO_LIMITS
+    ) -> tuple[list[list[Chosen]] | None, set[int]]:
+        """The devices of each claim, or None; and the limits that have excluded devices."""
+        pools, usage = self._inventory.of(row).pools, self._holdings.usage
+        search = Search(row, pools, self._inventory, usage, self._classes, self._matching, self._left, limits)
         try:
-            return search.run(specs)
+            return search.run(specs), search.exceeded
         finally:
             self._left = max(0, search.steps)
 
     def allocated(
-        self, claims: Sequence[ResourceClaim], row: int, node: str, classes: Mapping[str, DeviceClass]
+        self,
+        claims: Sequence[ResourceClaim],
+        row: int,
+        node: str,
+        classes: Mapping[str, DeviceClass],
+        limits: Limits = NO_LIMITS,
     ) -> list[Allocation] | None:
         """The allocations of the claims on a node, in an attempt; None if there are none."""
         try:
-            chosen = self._search([claim.spec for claim in claims], row)
+            chosen, _ = self._search([claim.spec for claim in claims], row, limits)
             if chosen is None:
                 return None
             return [allocation(claim, own, node, classes) for claim, own in zip(claims, chosen, strict=True)]

@@ -17,6 +17,7 @@ from session_scheduler.builtin.devices.errors import CLAIM, AllocationError
 from session_scheduler.builtin.devices.inventory import Counters, Inventory, Pool, PoolId
 from session_scheduler.builtin.devices.matching import Matching, OutOfWorkError
 from session_scheduler.builtin.devices.usage import DeviceId, Usage
+from session_scheduler.model.device_resources import DeviceLimit
 from session_scheduler.model.devices import (
     ALL,
     EXACT_COUNT,
@@ -71,6 +72,19 @@ class Chosen(msgspec.Struct, frozen=True):
     of: Candidate
     shared: bool
     consumed: Mapping[str, Quantity]
+    counts: Sequence[int] = ()
+    """What it counts with in each limit."""
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Limits of queues on what the first claims of a search may get."""
+
+    listed: tuple[DeviceLimit, ...] = ()
+    claims: int = 0
+    """The number of these claims."""
+
+
+NO_LIMITS: Final = Limits()
 
 
 class _Claim(msgspec.Struct):
@@ -96,6 +110,7 @@ class Search:
         classes: Mapping[str, DeviceClass],
         matching: Matching,
         steps: int,
+        limits: Limits = NO_LIMITS,
     ) -> None:
         self._row = node
         self._pools = pools
@@ -116,6 +131,10 @@ class Search:
         self._spent: dict[PoolId, dict[tuple[str, str], int]] = {}
         self.steps = steps
         """How many more choices may be tried."""
+        self._limits = limits
+        self._left_of = [limit.left for limit in limits.listed]
+        self.exceeded: set[int] = set()
+        """The limits that have excluded a choice."""
 
     def run(self, claims: Sequence[ResourceClaimSpec]) -> list[list[Chosen]] | None:
         """The devices of each claim; None if there are none. Raises AllocationError or OutOfWorkError."""
@@ -288,6 +307,10 @@ class Search:
             return None
         if not ask.admin and self._in_use(one.id):
             return None
+        consumed = consumption(ask.exact.capacity, one.device) if shared else {}
+        counts = self._counts(claim, ask, one, consumed if shared else None)
+        if counts and self._exceeds(counts):
+            return None
         paid = shared and (self._usage.consumed(one.id) or one.id in self._sharing)  # by the first share of the device
         counted = bool(one.device.consumes_counters) and not paid
         if counted and not self._count(one):
@@ -302,13 +325,16 @@ class Search:
             if counted:
                 self._spend(one, -1)
             return None
-        consumed = consumption(ask.exact.capacity, one.device) if shared else {}
         self._take(claim, one, shared=shared, consumed=consumed)
-        self._claims[claim].chosen.append(Chosen(ask, one, shared, consumed))
+        for index, amount in enumerate(counts):
+            self._left_of[index] -= amount
+        self._claims[claim].chosen.append(Chosen(ask, one, shared, consumed, counts))
         return int(counted)
 
     def _undo(self, claim: int, ask: Ask, one: Candidate, counted: int) -> None:
         chosen = self._claims[claim].chosen.pop()
+        for index, amount in enumerate(chosen.counts):
+            self._left_of[index] += amount
         if chosen.shared:
             self._shares[one.id] -= 1
             of_device = self._sharing[one.id]
@@ -345,6 +371,19 @@ class Search:
                                       "because a claim constraint would not be satisfied", claim)  # fmt: skip
             return False
         return True
+
+    # ------------------------------------------------------------------ limits of queues
+
+    def _counts(self, claim: int, ask: Ask, one: Candidate, consumed: Mapping[str, Quantity] | None) -> Sequence[int]:
+        """What a choice counts with in each limit."""
+        if claim >= self._limits.claims or ask.admin:
+            return ()
+        return [limit.resource.of_device(one.device, one.id[0], consumed) for limit in self._limits.listed]
+
+    def _exceeds(self, counts: Sequence[int]) -> bool:
+        exceeded = {index for index, amount in enumerate(counts) if amount > self._left_of[index]}
+        self.exceeded |= exceeded
+        return bool(exceeded)
 
     # ------------------------------------------------------------------ shared counters
 

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from session_scheduler.builtin.dynamic_resources import DynamicResources
 from session_scheduler.config.settings import DeviceResourceConfig, QueueConfig, SchedulerConfig
 from session_scheduler.framework.callbacks import Event
 from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.device_amounts import claim_amounts
-from session_scheduler.model.devices import DeviceClass, ResourceClaim, ResourceSlice
+from session_scheduler.model.devices import Allocation, DeviceClass, ResourceClaim, ResourceSlice
 from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.queues import QUEUE_LABEL
@@ -33,13 +34,20 @@ WHOLE = "nvidia.com/gpu"
 MODELS = {f"{name}.fluence.flux-framework.org/devices": name for name in ("a", "b")}
 """The GPUs of each model: whole ones, parts, and for the model a also claims of the class gpu."""
 ALL = "all.fluence.flux-framework.org/devices"
+EVEN = "even.fluence.flux-framework.org/devices"
+"""The devices of claims that have the attribute "even"; the others are odd."""
+SIZE = "size.fluence.flux-framework.org/capacity"
 DEVICES = (
     DeviceResourceConfig(name="a", resources=(WHOLE, FRACTION, AMOUNTS["gpu"]), node_selector={"model": "a"}),
     DeviceResourceConfig(name="b", resources=(WHOLE, FRACTION), node_selector={"model": "b"}),
     DeviceResourceConfig(name="all", resources=(WHOLE, FRACTION)),
+    DeviceResourceConfig(name="even", device_attributes={"d.example.com/kind": "even"}),
+    DeviceResourceConfig(name="size", capacity="d.example.com/size"),
 )
+KINDS = ("even", "odd")
 COUNTED = ("allocated", "kept", "pending", "decided", "decided_kept")
 CLAIMS = ("c0", "c1", "c2", "c3")
+Decided = Callable[[ResourceClaim], Allocation | None]
 WORK = st.tuples(
     st.sampled_from(["pod", "pod", "gang", "gpus", "fraction", "end", "move", "claim", "drop", "evict", "label"]),
     st.sampled_from(LEAVES), st.integers(1, 3), st.integers(0, 3),
@@ -53,12 +61,15 @@ def made(kind: Any, name: str, namespace: str = "", **spec: Any) -> Any:
 
 
 def requests(size: int, choice: int) -> dict[str, Any]:
-    """The requests of a claim: for a number of devices of one class, or of one of two classes."""
+    """The requests of a claim: for a number of devices of one class, all of one kind, or of one of two classes."""
     exact: dict[str, Any] = {"name": "r", "exactly": {"deviceClassName": CLASSES[choice % 2], "count": size}}
     if choice == 2:
         listed = [{"name": "x", "deviceClassName": "big", "count": 1},
                   {"name": "y", "deviceClassName": "gpu", "count": size}]  # fmt: skip
         exact = {"name": "r", "firstAvailable": listed}
+    if choice == 3:
+        kind = f'device.attributes["d.example.com"].kind == "{KINDS[size % 2]}"'
+        exact["exactly"]["selectors"] = [{"cel": {"expression": kind}}]
     return {"devices": {"requests": [exact]}}
 
 
@@ -77,15 +88,35 @@ def on_models(cache: Cache, task: Task, node: str | None) -> dict[str, int]:
     return dict.fromkeys([*models, ALL], gpus) if gpus else {}
 
 
-def of_claim(claim: ResourceClaim) -> dict[str, int]:
+def of_claim(claim: ResourceClaim, *, possible: bool = False) -> dict[str, int]:
+    """What a claim counts with; with `possible` before its allocation, what it may count with."""
     found = claim_amounts(claim)
     gpus = found.get(AMOUNTS["gpu"], 0)
-    return {**found, "a.fluence.flux-framework.org/devices": 1000 * gpus} if gpus else found
+    if gpus:
+        found["a.fluence.flux-framework.org/devices"] = 1000 * gpus
+    (request,), allocation = claim.spec.devices.requests, claim.status.allocation
+    if allocation is not None:
+        numbers = [int(one.device[1:]) for one in allocation.devices.results]
+        found[EVEN], found[SIZE] = 1000 * sum(n % 2 == 0 for n in numbers), sum(n + 1 for n in numbers)
+    elif request.first_available:
+        found[EVEN] = 1000 * possible * max(one.count for one in request.first_available)
+    elif request.exactly is not None:
+        selectors, count = request.exactly.selectors, request.exactly.count
+        even = '"even"' in str(selectors) if selectors else possible
+        found[EVEN] = 1000 * count * even
+    return {name: amount for name, amount in found.items() if amount}
 
 
-def from_scratch(cache: Cache, queue: str) -> dict[str, dict[str, int]]:
+def as_decided(claim: ResourceClaim, decided: Decided) -> ResourceClaim:
+    """The claim with the allocation that the scheduler decided, unless the watch shows one."""
+    allocation = decided(claim) if claim.status.allocation is None else None
+    return claim if allocation is None else replace(claim, status=replace(claim.status, allocation=allocation))
+
+
+def from_scratch(cache: Cache, queue: str, decided_for: Decided) -> dict[str, dict[str, int]]:
     """Each of a queue's counts, from the tasks and claims of the cache."""
-    use, claims = cache.queues, cache.objects.of(ResourceClaim)
+    use = cache.queues
+    claims = {key: as_decided(one, decided_for) for key, one in cache.objects.of(ResourceClaim).items()}
     mine = [task for task in cache.tasks.values()
             if queue in use.tree.path(task.group.queue) and use.concerns(task)]  # fmt: skip
     placed = [task for task in mine if task.node is not None]
@@ -98,11 +129,13 @@ def from_scratch(cache: Cache, queue: str) -> dict[str, dict[str, int]]:
         tasks: Iterable[Task],
         without: Iterable[Task] = (),
         node_of: Callable[[Task], str | None] = lambda task: task.node,
+        *,
+        possible: bool = False,
     ) -> dict[str, int]:
         tasks, found = list(tasks), dict[str, int]()
         used = {claim for task in tasks for claim in task.cls.claims}
         used -= {claim for task in without for claim in task.cls.claims}
-        of_claims = [of_claim(claims[claim]) for claim in used if claim in claims]
+        of_claims = [of_claim(claims[claim], possible=possible) for claim in used if claim in claims]
         models = [on_models(cache, task, node_of(task)) for task in tasks]
         for amounts in (*(task.cls.queue_amounts for task in tasks), *models, *of_claims):
             for name, amount in amounts.items():
@@ -113,7 +146,7 @@ def from_scratch(cache: Cache, queue: str) -> dict[str, dict[str, int]]:
         return task.node if task.node is not None else cache.nominations.node_of(task)
 
     return {"allocated": total(placed), "kept": total(one for one in placed if one in kept),
-            "pending": total(pending, without=placed), "decided": total(decided, (), going_to),
+            "pending": total(pending, without=placed, possible=True), "decided": total(decided, (), going_to),
             "decided_kept": total([one for one in decided if one in kept], (), going_to)}  # fmt: skip
 
 
@@ -122,16 +155,18 @@ class Watcher:
 
     name = "watcher"
 
+    plugin: DynamicResources
+
     def __init__(self, *, limits: bool) -> None:
         self.limits = limits
 
     @hookimpl
     def on_session_open(self, session: Session) -> None:
-        cache = session.snapshot.cache
+        cache, decided = session.snapshot.cache, self.plugin._holdings.of
 
         def look(event: Event) -> None:
             for name in cache.queues.tree:
-                found, counts = from_scratch(cache, name), cache.queues.counts(name)
+                found, counts = from_scratch(cache, name, decided), cache.queues.counts(name)
                 assert {which: getattr(counts, which) for which in COUNTED} == found, (name, event)
                 limit = cache.queues.tree.specs[name].limit
                 assert not self.limits or all(found["allocated"].get(one, 0) <= most for one, most in limit.items())
@@ -139,19 +174,23 @@ class Watcher:
         session.add_event_handler(allocate=look, deallocate=look)
 
 
-def a_cluster(limits: list[dict[str, Any]], watcher: Watcher) -> FakeCluster:
+def a_cluster(limits: list[dict[str, Any]], watcher: Watcher, evaluation: Any = "board") -> FakeCluster:
     queues = (QueueConfig(name="top", limit=limits[0]), QueueConfig(name="a", parent="top", limit=limits[1]),
               QueueConfig(name="b", parent="top", limit=limits[2], deserved={AMOUNTS["gpu"]: 1}),
               QueueConfig(name="c", limit=limits[3]))  # fmt: skip
-    cluster = FakeCluster(config=SchedulerConfig(bindings_in_flight=1_000, queues=queues, device_resources=DEVICES))
+    config = SchedulerConfig(bindings_in_flight=1_000, queues=queues, device_resources=DEVICES)
+    cluster = FakeCluster(config=config, evaluation=evaluation)
     for number, model in ((1, "a"), (2, "b"), (3, "a")):
         cluster.node(f"n{number}", cpu="4", offers={WHOLE: 2}, labels={"model": model})
     cluster.add(*(made(DeviceClass, name) for name in CLASSES))
     for node in ("n1", "n2"):
         pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
-        devices = [{"name": f"d{number}"} for number in range(4)]
+        devices = [{"name": f"d{number}", "attributes": {"kind": {"string": KINDS[number % 2]}},
+                    "capacity": {"size": {"value": str(number + 1)}}} for number in range(4)]  # fmt: skip
         cluster.add(made(ResourceSlice, node, driver="d.example.com", nodeName=node, pool=pool, devices=devices))
-    cluster.run(watcher)
+    cluster.start(watcher)
+    watcher.plugin = cluster.plugin("DynamicResources")
+    cluster.run()
     return cluster
 
 
@@ -189,7 +228,9 @@ def play(cluster: FakeCluster, index: int, work: tuple[str, str, int, int, list[
 
 
 LIMITS = st.dictionaries(
-    st.sampled_from([*AMOUNTS.values(), *MODELS, *MODELS, ALL, FRACTION, "pods"]), st.integers(0, 4), max_size=2
+    st.sampled_from([*AMOUNTS.values(), *MODELS, *MODELS, ALL, EVEN, EVEN, SIZE, FRACTION, "pods"]),
+    st.integers(0, 4),
+    max_size=2,
 )
 
 
@@ -198,7 +239,8 @@ LIMITS = st.dictionaries(
 def test_incremental_counts_of_devices_equal_a_count_from_scratch(
     limits: list[dict[str, int]], work: list[tuple[str, str, int, int, list[str]]]
 ) -> None:
-    cluster = a_cluster([dict(one) for one in limits], Watcher(limits=False))
+    watcher = Watcher(limits=False)
+    cluster = a_cluster([dict(one) for one in limits], watcher)
     cluster.add(*(made(ResourceClaim, name, "default", **requests(1 + n % 2, n)) for n, name in enumerate(CLAIMS)))
     for index, one in enumerate(work):
         play(cluster, index, one)
@@ -207,7 +249,9 @@ def test_incremental_counts_of_devices_equal_a_count_from_scratch(
         cache.queues.reconcile()
         for name in cache.queues.tree:
             counts = cache.queues.counts(name)
-            assert {which: getattr(counts, which) for which in COUNTED} == from_scratch(cache, name), (name, one)
+            assert {which: getattr(counts, which) for which in COUNTED} == from_scratch(
+                cache, name, watcher.plugin._holdings.of
+            ), (name, one)
         used = {claim for task in cache.tasks.values() if task.node is not None for claim in task.cls.claims}
         others: dict[str, int] = {}
         for claim in cache.objects.of(ResourceClaim).values():
@@ -234,3 +278,21 @@ def test_queues_stay_within_their_limits_on_devices_after_every_placement(
         errors = [str(outcome.refusal.reason) for outcome in cluster.scheduler.outcomes.values()
                   if outcome.refusal is not None and outcome.refusal.failed]  # fmt: skip
         assert errors == []
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(st.lists(LIMITS, min_size=4, max_size=4), st.lists(WORK, min_size=1, max_size=8))
+def test_the_naive_evaluation_allocates_the_same_devices_within_limits(
+    limits: list[dict[str, int]], work: list[tuple[str, str, int, int, list[str]]]
+) -> None:
+    found = []
+    for evaluation in ("naive", "heap", "board"):
+        cluster = a_cluster([dict(one) for one in limits], Watcher(limits=False), evaluation)
+        cluster.add(*(made(ResourceClaim, name, "default", **requests(1 + n % 2, n)) for n, name in enumerate(CLAIMS)))
+        for index, one in enumerate(work):
+            play(cluster, index, one)
+            cluster.run()
+        allocations = {one.metadata.name: one.status.allocation for one in cluster.memory.objects(ResourceClaim)}
+        devices = {name: one and [result.device for result in one.devices.results] for name, one in allocations.items()}
+        found.append((cluster.placements(), devices))
+    assert found[0] == found[1] == found[2]
