@@ -300,8 +300,8 @@ class DynamicResources:
                 specs = {claim.key: claim.spec for claim in open_claims}
                 if variant.devices.requests or (state.extended and specs):
                     specs[f"{cls.namespace}/<extended-resources>"] = variant
-                for nominated, rows in self._nominated(cls, nodes, all_rows):
-                    names, left = [*specs, *(claim.key for claim in nominated)], [claim.spec for claim in nominated]
+                for nominated, rows in self._nominated(nodes, all_rows):
+                    names, left = [*specs, *nominated], [*nominated.values()]
                     numbers = nodes.row_numbers[rows]
                     outcomes, indices = self._evaluator.outcomes([*specs.values()], numbers, left, limits)
                     verdicts.fits[rows] = np.array([one.fits for one in outcomes], np.bool_)[indices]
@@ -345,23 +345,32 @@ class DynamicResources:
         return cls in self._limited and (event.old is None or event.new is None or event.resource is not Queue
                                          or event.old.spec != event.new.spec)  # fmt: skip
 
-    def _nominated(self, cls: TaskClass, nodes: NodeView, indices: Any) -> list[tuple[list[ResourceClaim], Any]]:
-        """The unallocated claims of nominated pods for which the pod must leave devices, each with its nodes' indices.
-
-        Only a pod with claims leaves devices: it is alone in its class.
+    def _nominated(self, nodes: NodeView, indices: Any) -> list[tuple[dict[str, ResourceClaimSpec], Any]]:
+        """The claims for which devices must be left to the nominated pods that are counted, each with its nodes'
+        indices.
         """
         session = self._opened.session
-        task = session.snapshot.cache.tasks.get(cls.pod.metadata.uid) if session is not None and cls.claims else None
-        expected = session.yields_to((task,)) if session is not None and task is not None else {}
-        if not expected:
-            return [([], indices)]
-        found: dict[tuple[str, ...], tuple[list[ResourceClaim], list[int]]] = {}
+        counted = session.nominated.counted if session is not None else {}
+        if not counted:
+            return [({}, indices)]
+        found: dict[tuple[str, ...], tuple[dict[str, ResourceClaimSpec], list[int]]] = {}
         for index in indices.tolist():
-            waiting = expected.get(nodes.node(index).metadata.name, ())
-            claims = {claim.key: claim for one in waiting for claim in self._claims_of(one)}
-            claims = {key: claim for key, claim in claims.items() if self._allocation(claim) is None}
-            found.setdefault(tuple(claims), ([*claims.values()], []))[1].append(index)
+            claims = self._needed_by(counted.get(int(nodes.row_numbers[index]), ()), nodes, index)
+            found.setdefault(tuple(claims), (claims, []))[1].append(index)
         return [(claims, np.array(rows)) for claims, rows in found.values()]
+
+    def _needed_by(self, tasks: Iterable[Task], nodes: NodeView, index: int) -> dict[str, ResourceClaimSpec]:
+        """The claims that pods on a node need devices for, also those for their extended resources."""
+        found: dict[str, ResourceClaimSpec] = {}
+        for task in tasks:
+            claims = self._claims_of(task)
+            found |= {claim.key: claim.spec for claim in claims if self._allocation(claim) is None}
+            names = {name: one for name, one in self._extended.among(task.cls.requests).items()
+                     if not nodes.allocatable(name)[index]}  # fmt: skip
+            if names and not any(EXTENDED_CLAIM in claim.metadata.annotations for claim in claims):
+                requests, _ = requests_for(task.pod, names)
+                found[f"{task.key}/<extended-resources>"] = ResourceClaimSpec(devices=DeviceClaim(requests=requests))
+        return found
 
     def _unusable(
         self,
@@ -433,7 +442,10 @@ class DynamicResources:
             return
         self._evaluator.attempt(task.cls.namespace)
         limits = self._limits(task.cls, open_claims if special is None else open_claims[:-1])
-        found = self._evaluator.allocated(open_claims, task.row, event.node, session.objects(DeviceClass), limits)
+        expected = session.yields_to((task,), (event.node,)).get(event.node, ())
+        left = [*self._needed_by(expected, session.table.all_rows(), task.row).values()] if expected else []
+        classes = session.objects(DeviceClass)
+        found = self._evaluator.allocated(open_claims, task.row, event.node, classes, limits, left)
         if found is None:
             return  # the task was placed without this filter: there is nothing to write
         for claim, allocation in zip(open_claims, found, strict=True):

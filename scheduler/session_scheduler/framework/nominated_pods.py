@@ -52,6 +52,8 @@ class NominatedPods:
         self.nominations = cache.nominations
         self.backfills = False
         """Whether tasks may use nodes reserved for gangs that start only after these tasks end."""
+        self.counted: Expected = {}
+        """The nominated tasks that are counted on their rows while filters run."""
         self._runner = ledger.runner
         self._wall = wall
         self._naive = naive
@@ -225,6 +227,7 @@ class _Counting:
     key = None
 
     def __init__(self, nominated: NominatedPods, evaluation: Evaluation, key: Key) -> None:
+        self._nominated = nominated
         self._nominations = nominated.nominations
         self._ledger = nominated.ledger
         self._cache = nominated.cache
@@ -304,9 +307,11 @@ class _Counting:
         ended = self._ended(expected) if self._nominations.starts else {}
         self._count(expected, 1)
         self._count(ended, -1)
+        self._nominated.counted = expected
         try:
             yield
         finally:
+            self._nominated.counted = {}
             self._count(ended, 1)
             self._count(expected, -1)
 

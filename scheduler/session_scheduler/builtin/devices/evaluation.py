@@ -196,13 +196,20 @@ class DeviceEvaluator:
         node: str,
         classes: Mapping[str, DeviceClass],
         limits: Limits = NO_LIMITS,
+        nominated: Sequence[ResourceClaimSpec] = (),
     ) -> list[Allocation] | None:
-        """The allocations of the claims on a node, in an attempt; None if there are none."""
+        """The allocations of the claims on a node, in an attempt; None if there are none.
+
+        They leave devices for the claims of nominated pods if possible.
+        """
+        specs = [claim.spec for claim in claims]
         try:
-            chosen, _ = self._search([claim.spec for claim in claims], row, limits)
+            chosen = self._search([*specs, *nominated], row, limits)[0]
+            if chosen is None and nominated:
+                chosen = self._search(specs, row, limits)[0]
             if chosen is None:
                 return None
-            return [allocation(claim, own, node, classes) for claim, own in zip(claims, chosen, strict=True)]
+            return [allocation(claim, own, node, classes) for claim, own in zip(claims, chosen, strict=False)]
         except (AllocationError, OutOfWorkError):
             return None
 
