@@ -445,7 +445,7 @@ class DynamicResources:
         expected = session.yields_to((task,), (event.node,)).get(event.node, ())
         left = [*self._needed_by(expected, session.table.all_rows(), task.row).values()] if expected else []
         classes = session.objects(DeviceClass)
-        found = self._evaluator.allocated(open_claims, task.row, event.node, classes, limits, left)
+        found = self._evaluator.allocated(open_claims, task.row, classes, limits, left)
         if found is None:
             return  # the task was placed without this filter: there is nothing to write
         for claim, allocation in zip(open_claims, found, strict=True):

@@ -193,7 +193,6 @@ class DeviceEvaluator:
         self,
         claims: Sequence[ResourceClaim],
         row: int,
-        node: str,
         classes: Mapping[str, DeviceClass],
         limits: Limits = NO_LIMITS,
         nominated: Sequence[ResourceClaimSpec] = (),
@@ -209,6 +208,7 @@ class DeviceEvaluator:
                 chosen = self._search(specs, row, limits)[0]
             if chosen is None:
                 return None
+            node = self._inventory.name_of(row)
             return [allocation(claim, own, node, classes) for claim, own in zip(claims, chosen, strict=False)]
         except (AllocationError, OutOfWorkError):
             return None
