@@ -9,7 +9,7 @@ these sets further (`session.add_subset_nodes`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -19,6 +19,7 @@ from session_scheduler.framework.answers import Normalise
 from session_scheduler.framework.evaluation import bounds, normalised
 from session_scheduler.framework.hooks import HookCall, ScoreCall
 from session_scheduler.framework.session import Session
+from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, NodeTable, NodeView, natural, tie_break
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.refusals import Refusal
@@ -175,15 +176,16 @@ def ranked(session: Session, group: Group, fits: Sequence[Fit]) -> list[int]:
 def promising(request: PlacementRequest, sets: Sequence[NodeSet]) -> tuple[list[NodeSet], bool]:
     """The sets to try, and whether the first of them that fits the group is the best.
 
-    If each filter reads one row only, the free capacity of a domain's nodes is an upper bound of the tasks that fit
-    there. The bound is exact for tasks of one class that the core places itself. Then the scores of the domains are
+    The free capacity of a domain's nodes is an upper bound of the tasks that fit there. If each filter reads one row
+    only, the bound is exact for tasks of one class that the core places itself. Then the scores of the domains are
     known before any attempt, and the number of domains hardly matters. Raises PluginError.
     """
     session, group, tasks = request.session, request.group, request.tasks
     counts = Counter(task.cls for task in tasks)
-    beyond = any(session.evaluator.evaluation(cls).any_filters for cls in counts)
-    if len(sets) < 2 or sets[0].domain is None or beyond:
+    if len(sets) < 2 or sets[0].domain is None:
         return list(sets), False
+    if any(session.evaluator.evaluation(cls).any_filters for cls in counts):
+        return _large_enough(request, sets, counts), False
     first = {task.cls: task for task in reversed(tasks)}
     capacity = {cls: session.evaluator.synced_board(first[cls]).capacity(count) for cls, count in counts.items()}
     most = [sum(min(count, int(capacity[cls][one.mask].sum())) for cls, count in counts.items()) for one in sets]
@@ -192,6 +194,20 @@ def promising(request: PlacementRequest, sets: Sequence[NodeSet]) -> tuple[list[
         return [one for one, _ in candidates], False
     fits = [Fit(one, tasks[:count], 0.0) for one, count in candidates]
     return [fits[index].nodes for index in ranked(session, group, fits)], True
+
+
+def _large_enough(request: PlacementRequest, sets: Sequence[NodeSet], counts: Mapping[TaskClass, int]) -> list[NodeSet]:
+    """The sets on which enough tasks fit by the filters that read one row only. Classes that differ in their claims,
+    for example, count together.
+    """
+    evaluator, alike = request.session.evaluator, dict[Hashable, list[TaskClass]]()
+    for cls in counts:
+        alike.setdefault(evaluator.row_key(cls), []).append(cls)
+    totals = {key: sum(counts[cls] for cls in classes) for key, classes in alike.items()}
+    capacity = {key: evaluator.most_by_rows(classes[0], totals[key]) for key, classes in alike.items()}
+    return [one for one in sets
+            if sum(min(total, int(capacity[key][one.mask].sum())) for key, total in totals.items())
+            >= request.needed]  # fmt: skip
 
 
 def _totals(session: Session, group: Group, fits: Sequence[Fit]) -> list[int]:

@@ -8,7 +8,8 @@ nowhere.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +29,7 @@ from session_scheduler.framework.evaluation import (
 from session_scheduler.framework.hooks import PluginError
 from session_scheduler.framework.node_refusals import NodeRefusals, summarise
 from session_scheduler.framework.statement import Ledger
+from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeTable, NodeView, RowIndex, rows_since
 from session_scheduler.model.groups import Task
 from session_scheduler.model.row_heap import RowHeap, Totals
@@ -47,6 +49,30 @@ _ENTRY_BYTES: Final = 200
 """The approximate memory of an entry of the heap."""
 _HEAD_BYTES: Final = 800
 """The approximate memory of the virtual rows for one row."""
+
+
+def capacity_of(
+    table: NodeTable, cls: TaskClass, fits: BoolColumn, limit: int, run: Callable[[NodeView, BoolColumn], None]
+) -> IntColumn:
+    """Return how many tasks of a class fit on each row, at most `limit`. `fits`: the rows on which one fits; `run`
+    clears the rows of a view on which no further one fits.
+    """
+    limit = max(1, min(limit, _LARGEST_SUM // max(amount for _, amount in cls.usage)))
+    if limit == 1:
+        return fits.astype(np.int64)
+    found = np.zeros(len(fits), np.int64)
+    rows = np.flatnonzero(fits)
+    low = np.ones(len(rows), np.int64)
+    high = np.full(len(rows), limit, np.int64)
+    while (open_ := low < high).any():
+        middle = (low + high + 1) // 2
+        view = NodeView(table, rows, cls, middle - 1)
+        mask = np.ones(len(rows), np.bool_)
+        run(view, mask)
+        low = np.where(open_ & mask, middle, low)
+        high = np.where(open_ & ~mask, middle - 1, high)
+    found[rows] = low
+    return found
 
 
 class Board:
@@ -357,22 +383,8 @@ class Board:
 
         `Scope.ANY` filters count for the first task only: the core checks the others one by one.
         """
-        limit = max(1, min(limit, _LARGEST_SUM // max(amount for _, amount in self.evaluation.cls.usage)))
-        if limit == 1:
-            return self.mask.astype(np.int64)
-        found = np.zeros(len(self.mask), np.int64)
-        rows = np.flatnonzero(self.mask)
-        low = np.ones(len(rows), np.int64)
-        high = np.full(len(rows), limit, np.int64)
-        while (open_ := low < high).any():
-            middle = (low + high + 1) // 2
-            view = NodeView(self._table, rows, self.evaluation.cls, middle - 1)
-            mask = np.ones(len(rows), np.bool_)
-            self._run_filters(view, mask, Scope.NODE)
-            low = np.where(open_ & mask, middle, low)
-            high = np.where(open_ & ~mask, middle - 1, high)
-        found[rows] = low
-        return found
+        run = partial(self._run_filters, scope=Scope.NODE)
+        return capacity_of(self._table, self.evaluation.cls, self.mask, limit, run)
 
     # ------------------------------------------------------------------ reasons
 

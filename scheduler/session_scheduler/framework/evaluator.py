@@ -9,14 +9,16 @@ There are three ways to find "the best node for one more task of this class". Th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any, Final
 
 import numpy as np
 
-from session_scheduler.framework.board import Board, HeapBoard
+from session_scheduler.framework.answers import Scope
+from session_scheduler.framework.board import Board, HeapBoard, capacity_of
 from session_scheduler.framework.evaluation import (
     Evaluation,
+    Filtering,
     FilterResult,
     SharedFilters,
     evaluation_of,
@@ -25,7 +27,7 @@ from session_scheduler.framework.hooks import HookCalls
 from session_scheduler.framework.nominated_pods import Key, NominatedPods
 from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.model.classes import TaskClass
-from session_scheduler.model.columns import BoolColumn, NodeView
+from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.state.scheduling_queue import TOPOLOGY_PLACEMENT, Wants
 
@@ -157,6 +159,29 @@ class Evaluator:
         if self.mode == "heap" and evaluation.heap_safe:
             return HeapBoard(self._table, self._ledger, evaluation, subset, task, shared=shared)
         return Board(self._table, self._ledger, evaluation, subset, task, naive=self.naive, shared=shared)
+
+    def row_key(self, cls: TaskClass) -> Hashable:
+        """Return a key that is equal for classes with the same `most_by_rows`, also for their tasks together."""
+        return tuple(filtering.key for filtering in self._row_filters(cls)), cls.usage
+
+    def most_by_rows(self, cls: TaskClass, count: int) -> IntColumn:
+        """Return how many tasks of a class fit on each row at most, up to `count`.
+
+        Only filters with a `filter_key` that read one row count, so this is an upper bound. Raises PluginError.
+        """
+        filters, fits = self._row_filters(cls), self._table.valid()
+        for filtering in filters:
+            filtering.run(self._table.all_rows(), fits, None)
+
+        def run(view: NodeView, mask: BoolColumn) -> None:
+            for filtering in filters:
+                if filtering.scope is not Scope.STATIC:
+                    filtering.run(view, mask, None)
+
+        return capacity_of(self._table, cls, fits, count, run)
+
+    def _row_filters(self, cls: TaskClass) -> list[Filtering]:
+        return [one for one in self.evaluation(cls).filters if one.key is not None and one.scope is not Scope.ANY]
 
     def synced_board(self, task: Task, subset: BoolColumn | None = None) -> Board:
         """Return the board of the task's class, up to date. Raises PluginError."""

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from session_scheduler.actions import placing
+from session_scheduler.model.devices import DeviceClass, ResourceClaim, ResourceSlice
+from session_scheduler.model.preferred_levels import PREFER_WITHIN
 from session_scheduler.testing import FakeCluster, node, pod, pod_group
 
 from ....tools.examples import examples
@@ -78,3 +83,58 @@ def test_skipping_unpromising_domains_changes_no_placement(some_nodes, some_pods
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(placing, "promising", lambda request, sets: (list(sets), False))
         assert decided([*some_nodes, *some_pods], chosen) == short
+
+
+@st.composite
+def gangs_with_claims(draw):
+    """Racks of nodes (cpus, devices), and gangs that prefer a rack: number of pods, cpus, claims and spreading."""
+    racks = draw(st.lists(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=3),
+                          min_size=2, max_size=5))  # fmt: skip
+    gang = st.tuples(st.integers(1, 5), st.integers(1, 3), st.sampled_from(["none", "some", "all"]), st.booleans())
+    return racks, draw(st.lists(gang, min_size=1, max_size=3))
+
+
+def made(kind, name, **fields):
+    metadata = {"name": name, "namespace": "default" if kind is ResourceClaim else ""}
+    return msgspec.convert({"kind": kind.__name__, "metadata": metadata, **fields}, kind)
+
+
+def objects_of(racks, gangs):
+    yield made(DeviceClass, "gpu")
+    for number, rack in enumerate(racks):
+        for place, (cpu, devices) in enumerate(rack):
+            name = f"n{number}-{place}"
+            yield node(name, cpu=str(cpu), labels={"rack": str(number), "kubernetes.io/hostname": name})
+            pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
+            yield made(ResourceSlice, name, spec={"driver": "d", "nodeName": name, "pool": pool,
+                                                  "devices": [{"name": f"d{n}"} for n in range(devices)]})  # fmt: skip
+    for index, (size, cpu, claims, spreads) in enumerate(gangs):
+        group = pod_group(f"g{index}", size)
+        yield replace(group, metadata=replace(group.metadata, annotations={PREFER_WITHIN: "rack"}))
+        for number in range(size):
+            name = f"g{index}-{number}"
+            spec: dict[str, Any] = {}
+            if claims == "all" or (claims == "some" and number % 2):
+                request = {"name": "r", "exactly": {"deviceClassName": "gpu"}}
+                yield made(ResourceClaim, name, spec={"devices": {"requests": [request]}})
+                spec["resource_claims"] = ({"name": "own", "resourceClaimName": name},)
+            if spreads:
+                spec["topology_spread_constraints"] = (
+                    {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+                     "labelSelector": {"matchLabels": {"app": f"g{index}"}}},
+                )  # fmt: skip
+            yield pod(name, cpu=str(cpu), group=f"g{index}", labels={"app": f"g{index}"}, **spec)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(gangs_with_claims())
+def test_skipping_racks_without_room_changes_no_placement_of_pods_with_claims_or_spreading(case):
+    def placed(evaluation):
+        cluster = FakeCluster(evaluation=evaluation).add(objects_of(*case))
+        cluster.run(cycles=2)
+        return cluster.placements()
+
+    short = placed("board")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(placing, "promising", lambda request, sets: (list(sets), False))
+        assert placed("naive") == placed("board") == short

@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from session_scheduler.actions import placing
 from session_scheduler.actions.node_sets import NodeSet
 from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.model.preferred_levels import PREFER_WITHIN, preferred_levels
 from session_scheduler.testing.builders import pod, pod_group
 from session_scheduler.testing.evaluations import check_evaluations
 from session_scheduler.testing.fake_cluster import FakeCluster
+
+from ..builtin.test_dynamic_resources import claim, device_class, slice_of
 
 BLOCK, SPINE = "network.topology.nvidia.com/block", "network.topology.nvidia.com/spine"
 LEVELS = f"{BLOCK},{SPINE}"
@@ -68,6 +71,40 @@ def test_only_sets_with_nodes_are_built(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("session_scheduler.actions.node_sets.NodeSet", make)
     network().add(group("g", 1, BLOCK, topology=BLOCK), members("g", 1)).schedule().assert_all_bound()
     assert len(built) == 8
+
+
+def with_claims(count: int) -> list[Any]:
+    """A gang of this size whose pods have a claim each, and the claims. Each pod is in a class of its own."""
+    pods = [replace(one, spec=replace(one.spec, resource_claims=({"name": "e", "resourceClaimName": f"c{n}"},)))
+            for n, one in enumerate(members("g", count))]  # fmt: skip
+    return [group("g", count, BLOCK), pods, [claim(f"c{n}") for n in range(count)]]
+
+
+def with_spreading(count: int) -> list[Any]:
+    """A gang of this size that is spread over hosts."""
+    spread = ({"maxSkew": 2, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+               "labelSelector": {"matchLabels": {"app": "g"}}},)  # fmt: skip
+    pods = [pod(f"g-{n}", group="g", cpu=1, labels={"app": "g"}, topology_spread_constraints=spread)
+            for n in range(count)]  # fmt: skip
+    return [group("g", count, BLOCK), pods]
+
+
+@pytest.mark.parametrize("gang", [with_claims(4), with_spreading(4)], ids=["claims", "spreading"])
+def test_domains_without_room_are_skipped_without_an_attempt(gang: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if filters read more than one row: 50 blocks have room for 3 pods each, and 2 for 4."""
+    attempts: list[object] = []
+    try_ways = placing._try_ways
+    monkeypatch.setattr(placing, "_try_ways", lambda request: (attempts.append(request), try_ways(request))[1])
+    found = FakeCluster().add(device_class())
+    for number in range(52):
+        free = 2 if number in (7, 30) else 1
+        for place, cpu in enumerate((2, free)):
+            name = f"n{number}-{place}"
+            found.node(name, cpu=cpu, labels={BLOCK: f"b{number}", "kubernetes.io/hostname": name})
+            found.add(slice_of(name, "d0", "d1"))
+    found.add(*gang).schedule().assert_all_bound()
+    assert {str(node).partition("-")[0] for node in found.placements().values()} <= {"n7", "n30"}
+    assert len(attempts) == 2
 
 
 def test_a_gang_that_fits_in_no_block_is_placed_below_one_spine() -> None:
