@@ -87,7 +87,7 @@ def connect(
 
 
 def of(*objects: KubeObject, config: Settings = None, levels: tuple[str, ...] = ()) -> Lab:
-    """A cluster of objects, such as the builders of `session_scheduler.testing` return."""
+    """A cluster of objects, for example from the builders of `session_scheduler.testing`."""
     return Lab(of_objects(*objects, config=_settings(config), levels=levels))
 
 
@@ -193,7 +193,7 @@ class Lab(_Observing):
         return Lab(self._experiment.with_nodes(f"{number}" if like is None else f"{number}x{like}"))
 
     def add(self, *objects: KubeObject) -> Lab:
-        """With objects, such as the builders of `session_scheduler.testing` return; or with changed ones."""
+        """The lab with added or replaced objects, for example from the builders of `session_scheduler.testing`."""
         return Lab(self._experiment.with_objects(*objects))
 
     def with_config(self, config: Settings) -> Lab:

@@ -188,7 +188,7 @@ def events_to_register() -> Iterable[ClusterEventWithHint] | None:
 
 @hookspec
 def on_nodes_changed(changes: Sequence[NodeChange]) -> None:
-    """Before a session: the complete current state of each node that was added, deleted or changed, or whose pods were.
+    """Before a session: the complete state of each node that was added, deleted or changed, or whose pods changed.
 
     This is a state, not an event: make your view of the node equal to it. The first call passes every node. A replica
     that stands by calls it, too, so that it can take over at once; `recover` comes when it leads.
@@ -262,7 +262,7 @@ def score(session: Session, cls: TaskClass, nodes: NodeView, mask: BoolColumn, s
 
 @hookspec
 def reasons(session: Session, cls: TaskClass, nodes: NodeView, state: Any) -> Mapping[str, BoolColumn] | str | None:
-    """For rows that this plugin rejected: the reasons in kube-scheduler's wording, each with the rows it holds for.
+    """For rows that this plugin rejected: the reasons in kube-scheduler's wording, each with its rows.
 
     A text that holds for all rows, or a mapping of texts to masks; its order is the order of a row's reasons. Called
     once for a class that could not be placed, and again for nodes that change. The scheduler counts the rows, so each

@@ -110,7 +110,7 @@ class LocalAccess:
 class ReviewedAccess:
     """Tokens of the cluster."""
 
-    hint = "A token of the cluster, such as from: kubectl create token NAME"
+    hint = "A token of the cluster, for example from: kubectl create token NAME"
 
     def __init__(self, reviews: AccessReviews, now: Callable[[], float] = time.monotonic) -> None:
         """`now`: monotonic seconds."""

@@ -31,7 +31,7 @@ def dashboard(
         list[str] | None,
         typer.Argument(
             metavar="FILE",
-            help="Manifests, directories, a snapshot, or the result of simulate -o json; else a cluster.",
+            help="Manifests, directories, a snapshot, or the result of simulate -o json. Default: a cluster.",
         ),
     ] = None,
     *,
@@ -45,10 +45,10 @@ def dashboard(
     ] = None,
     simulate: Annotated[
         bool,
-        typer.Option("--simulate", help="Schedule the FILEs' pending pods in memory, and show the cluster after it."),
+        typer.Option("--simulate", help="Schedule the FILEs' pending pods in memory, and show the result."),
     ] = False,
     bind: Annotated[
-        str, typer.Option("--bind", metavar="ADDRESS:PORT", help="Where to listen; port 0 for any.")
+        str, typer.Option("--bind", metavar="ADDRESS:PORT", help="The address to listen on; port 0 is any free one.")
     ] = DEFAULT_BIND,
     sign_in: Annotated[
         SignIn | None,
@@ -59,7 +59,7 @@ def dashboard(
         ),
     ] = None,
     prometheus: Annotated[
-        str | None, typer.Option("--prometheus", metavar="URL", help="Read the past from this Prometheus.")
+        str | None, typer.Option("--prometheus", metavar="URL", help="Read earlier values from this Prometheus.")
     ] = None,
     scheduler_metrics: Annotated[
         str | None,

@@ -53,21 +53,21 @@ def webhook(
         typer.Option(
             "--managed-namespace",
             metavar="NAME",
-            help="Slurm places the default scheduler's pods of this namespace; may be repeated. [all]",
+            help="Let Slurm also place the default scheduler's pods of this namespace; may be repeated. [all]",
         ),
     ] = None,
     scheduler_users: Annotated[
         list[str] | None,
         typer.Option(
-            "--scheduler-user", metavar="USER", help="A user that may mark pods placed by Slurm; may be repeated."
+            "--scheduler-user", metavar="USER", help="A user that may mark pods as placed by Slurm; may be repeated."
         ),
     ] = None,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "0.0.0.0",  # noqa: S104
     tls_port: Annotated[
-        int, typer.Option("--tls-port", min=0, max=65535, help="The port for API servers; 0 for any.")
+        int, typer.Option("--tls-port", min=0, max=65535, help="The port for API servers; 0 is any free one.")
     ] = 8443,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="The port for metrics and probes; 0 for any.")
+        int, typer.Option("--port", min=0, max=65535, help="The port for metrics and probes; 0 is any free one.")
     ] = 8080,
     service: Annotated[str, typer.Option("--service", help="The Service of this webhook.")] = "fluence-webhook",
     namespace: Annotated[

@@ -117,7 +117,7 @@ def graph(
     ] = None,
     cpu_accounting: Annotated[
         Literal["auto", "cores", "millicores"],
-        typer.Option("--cpu-accounting", help="How CPU is counted; with auto the graph has millicores."),
+        typer.Option("--cpu-accounting", help="How the graph counts CPU; auto means millicores."),
     ] = "auto",
     output: Annotated[
         GraphOutput,

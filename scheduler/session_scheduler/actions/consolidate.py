@@ -137,7 +137,7 @@ def _moves_as_text(preemption: Preemption) -> str:
     """The moves that the tasks wait for."""
     names = sorted(task.key for task in preemption.moves)
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f"consolidation: pods move to other nodes for it: {', '.join(names[:_MOST_NAMED])}{more}."
+    return f"consolidation: these pods move to other nodes to make room: {', '.join(names[:_MOST_NAMED])}{more}."
 
 
 def _units(tasks: Iterable[Task]) -> list[Unit]:

@@ -98,8 +98,8 @@ class Reservations:
                 await self._make_way(binding.cluster, binding.node)
         except TimeoutError:
             names = ", ".join(pod.key for pod in self._pods.surplus(binding.node))
-            raise ReservationError(f"GPUs of node {binding.node} are not free yet: reservation pods that no pod needs "
-                                   f"have not terminated: {names}") from None  # fmt: skip
+            raise ReservationError(f"GPUs of node {binding.node} are not free yet: reservation pods that are no "
+                                   f"longer needed have not terminated: {names}") from None  # fmt: skip
         if (reason := self._exposed(binding.node)) is not None:
             raise ReservationError(reason)
         binding.checks.append(partial(self._exposed, binding.node))

@@ -94,7 +94,7 @@ def zone_changes(nodes: NodeView, wanted: Iterable[tuple[str, tuple[str, ...]]])
     for index in range(len(nodes)):
         metadata = nodes.node(index).metadata
         found.append([
-            f"{metadata.name} had the label {key}={' or '.join(sorted(values))}, as a volume of the pod has"
+            f"{metadata.name} had the label {key}={' or '.join(sorted(values))}, which a volume of the pod has"
             for key, values in by_label.items() if metadata.labels.get(key) not in values
         ])  # fmt: skip
     return found

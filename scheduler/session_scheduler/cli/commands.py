@@ -33,8 +33,8 @@ FilesAndObjects = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="TYPE/NAME|FILE",
-        help="Objects whose pods to show, such as pod/x, podgroup/x or job/x; and FILEs: manifests, directories, "
-        "a snapshot, or - for standard input. With objects and no FILEs, the command reads the cluster.",
+        help="Show only the pods of these objects, such as pod/x, podgroup/x or job/x. FILEs are manifests, "
+        "directories, a snapshot, or - for standard input. Without FILEs, the command reads the cluster.",
     ),
 ]
 Namespace = Annotated[
@@ -62,7 +62,7 @@ Validate = Annotated[
     FieldValidation,
     typer.Option(
         "--validate",
-        help="How to report unknown fields and wrong types in manifests, as for kubectl: as errors (strict), as "
+        help="How to report unknown fields and wrong types in manifests, as in kubectl: as errors (strict), as "
         "warnings (warn), or not at all (ignore). Objects that an API server wrote are not validated.",
     ),
 ]
@@ -205,7 +205,7 @@ def snapshot(
             "-o",
             "--output",
             metavar="yaml|json|FILE",
-            help="Write to standard output in this format, or to a file, YAML or JSON by its name; default: json.",
+            help="Write to standard output in this format, or to a file, in YAML or JSON by its name; default: json.",
         ),
     ] = None,
     log_level: LogLevelOption = LogLevel.WARNING,

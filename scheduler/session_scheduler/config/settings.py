@@ -277,7 +277,7 @@ class SchedulerConfig(Strict):
     def _distinct(self) -> Self:
         _check_distinct("actions", "", self.actions)
         if self.actions[0] != "allocate":
-            problem = f"is {self.actions[0]!r}: start with allocate; the other actions place what it could not"
+            problem = f"is {self.actions[0]!r}: start with allocate; the other actions work on what it could not place"
             raise wrong_value(problem, at=("actions", 0))
         _check_distinct("queues", "name", [queue.name for queue in self.queues])
         _check_distinct("deviceResources", "name", [one.name for one in self.device_resources])

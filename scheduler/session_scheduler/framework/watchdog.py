@@ -67,7 +67,7 @@ def answer_in_time() -> None:
 
 
 def begin_update() -> None:
-    """The plugin's hook or callback is about to change the plugin's state: do not interrupt it from here to its end.
+    """The plugin's hook or callback is about to change the plugin's state: do not interrupt the rest of the call.
 
     An asynchronous hook may be interrupted again after it has waited. If the time is already up, this raises the
     interruption: nothing has changed yet.

@@ -26,7 +26,7 @@ GPU_MEMORY: Final = "fluence.flux-framework.org/gpu-memory"
 GPU_COUNT: Final = "fluence.flux-framework.org/gpu-count"
 """On a pod that shares GPUs: how many GPUs of one node it needs, each to the same part."""
 GPU: Final = "fluence.flux-framework.org/gpu"
-"""The GPUs of its node that the pod got: their indices, ascending, comma-separated. Only the scheduler writes it."""
+"""The GPUs that the pod got on its node: ascending indices, comma-separated. Only the scheduler writes it."""
 GPU_DEVICE: Final = "fluence.flux-framework.org/gpu-device"
 """What containers need to use these GPUs: device IDs, or indices if all GPUs of the node are shared.
 

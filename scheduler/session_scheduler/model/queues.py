@@ -233,7 +233,7 @@ class QueueTree:
     @staticmethod
     def missing(name: str) -> Problem:
         """The problem of a queue that pods name, but that does not exist."""
-        return Problem("Missing", f"queue {name!r} does not exist: create it; its pods count in no other queue")
+        return Problem("Missing", f"queue {name!r} does not exist: create it; until then its pending pods wait")
 
     def why_not(self, name: str) -> str | None:
         """Why the queue accepts no pods; None if it does."""

@@ -108,7 +108,7 @@ def _rounded(name: str, amount: int) -> int:
 
 
 def effective_spec(pod: Pod) -> PodSpec:
-    """The pod's spec with the requests that count: itself, unless the pod is on a node and a resize is not complete.
+    """The spec with the requests that count: the pod's own, unless the pod is on a node and a resize is incomplete.
 
     A resize changes the spec at once. The kubelet then allocates the new amounts, applies them, and reports both in the
     status. Until they agree, a container counts with the greatest of the three amounts of each resource. While the

@@ -92,7 +92,7 @@ class Experiment(msgspec.Struct, frozen=True):
         return Observer(scheduler, self.source, levels=self.levels)
 
     async def run(self) -> tuple[dict[str, Any], Observer]:
-        """Schedule the pending pods: the JSON of `fluence simulate`, and the cluster after it. Raises InputError."""
+        """Schedule the pending pods: the JSON of `fluence simulate`, and the resulting cluster. Raises InputError."""
         scheduler = await open_state(self.state, self.config, plugins=self.plugins)
         result = {**await place_all(scheduler), **left_out(self.state, self.config)}
         return result, Observer(scheduler, self.source, levels=self.levels)
@@ -116,7 +116,7 @@ async def read(
 
 
 def of_objects(*objects: KubeObject, config: SchedulerConfig | None = None, levels: Sequence[str] = ()) -> Experiment:
-    """The experiment of these objects, such as the builders of `session_scheduler.testing` return.
+    """The experiment of these objects, for example from the builders of `session_scheduler.testing`.
 
     Objects without a creation time are created one after the other, a second apart.
     """

@@ -25,7 +25,7 @@ async def open_files(
 async def simulated(
     files: Sequence[str], *, config: SchedulerConfig | None = None, levels: Sequence[str] = ()
 ) -> tuple[dict[str, Any], Observer]:
-    """Schedule the pending pods in memory: the JSON of `fluence simulate`, and the cluster after it.
+    """Schedule the pending pods in memory: the JSON of `fluence simulate`, and the resulting cluster.
 
     Raises InputError.
     """

@@ -33,11 +33,11 @@ class KubeSchedulerMetrics:
             registry=registry,
         )  # fmt: skip
         self._duration = Histogram(
-            "scheduler_scheduling_attempt_duration_seconds", "From the start of the session to the result for a pod.",
+            "scheduler_scheduling_attempt_duration_seconds", "Time from the start of a session to a pod's result.",
             ("result", "profile"), buckets=_exponential(0.001, 15), registry=registry,
         )  # fmt: skip
         self._sli = Histogram(
-            "scheduler_pod_scheduling_sli_duration_seconds", "From when a pod enters the queue to its bind.",
+            "scheduler_pod_scheduling_sli_duration_seconds", "Time from a pod's entry into the queue to its bind.",
             ("attempts",), buckets=_exponential(0.01, 20), registry=registry,
         )  # fmt: skip
         self._pod_attempts = Histogram(

@@ -202,7 +202,7 @@ class Metrics:
         self._moved = _Counts(registry, "moved_pods", "Pods evicted to run on another node or GPU.")
         self._recoveries = _Counts(registry, "recoveries", "Recovered plans.", ("what",), ("rolled_forward", "aborted"))
         self._recovered_pods = _Counts(registry, "recovered_pods", "Pods of plans that were rolled forward.")
-        self.watch_lag = _histogram(registry, "watch_lag_seconds", "From the response to a bind to its watch event.")
+        self.watch_lag = _histogram(registry, "watch_lag_seconds", "Time from a bind's response to its watch event.")
         self.watches = WatchMetrics(registry)
         self.reports = ReportMetrics(registry)
         """The counts of a `Recorder`."""
@@ -213,14 +213,14 @@ class Metrics:
             registry, "extender_request_seconds", "Duration of a request to an HTTP extender.", ("extender", "verb")
         )
         self._latency = _histogram(
-            registry, "pod_scheduling_seconds", "From the creation of a pod to its bind.", ("queue", "attempts"), WAITS
+            registry, "pod_scheduling_seconds", "Time from a pod's creation to its bind.", ("queue", "attempts"), WAITS
         )
         self._queue_wait = _histogram(
-            registry, "queue_wait_seconds", "From when a group enters the queue, or its last attempt failed, to the "
-            "attempt that places it.", ("queue",), WAITS,
+            registry, "queue_wait_seconds", "Time from when a group enters the queue, or its last attempt fails, to "
+            "the attempt that places it.", ("queue",), WAITS,
         )  # fmt: skip
         self._gang_start = _histogram(
-            registry, "gang_start_seconds", "From the creation of a gang's first pod to the last bind of its start.",
+            registry, "gang_start_seconds", "Time from the creation of a gang's first pod to the gang's last bind.",
             ("queue",), WAITS,
         )  # fmt: skip
         self._queues: set[str] = set()

@@ -308,7 +308,7 @@ def test_the_conditions_of_the_moved_and_the_waiting_pod_name_the_reason() -> No
     assert (condition.type, condition.reason) == ("DisruptionTarget", "ConsolidationByScheduler")
     assert condition.message == "fluence: moved so that a pod fits"
     reason = cluster.find(Pod, "big").status.conditions[0].message
-    assert reason.endswith(f". consolidation: pods move to other nodes for it: default/{name}.")
+    assert reason.endswith(f". consolidation: these pods move to other nodes to make room: default/{name}.")
 
 
 def test_a_plugin_can_veto_moves() -> None:

@@ -105,7 +105,7 @@ def test_missing_storage_capacity_is_reported() -> None:
 def test_a_node_outside_the_volumes_zones_is_reported_with_the_zones() -> None:
     there = (claim("data", volume="v"), volume("v", labels={ZONE: "a__b"}), P)
     assert changes(node("n1", labels={ZONE: "c"}), *there) == {
-        "VolumeZone": [f"n1 had the label {ZONE}=a or b, as a volume of the pod has"]
+        "VolumeZone": [f"n1 had the label {ZONE}=a or b, which a volume of the pod has"]
     }
     assert changes(node("n1", labels={ZONE: "b"}), *there) == {}
 

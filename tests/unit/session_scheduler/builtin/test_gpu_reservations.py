@@ -161,8 +161,8 @@ def test_a_reservation_pod_that_does_not_terminate_is_named_in_the_reason() -> N
     cluster.add(whole("w"))
     cluster.run()
     (held,) = kubelets.reservations()
-    cluster.assert_pending("w", f"GPUs of node n1 are not free yet: reservation pods that no pod needs have not "
-                                f"terminated: {held.key}")  # fmt: skip
+    cluster.assert_pending("w", f"GPUs of node n1 are not free yet: reservation pods that are no longer needed have "
+                                f"not terminated: {held.key}")  # fmt: skip
 
 
 # ------------------------------------------------------------------ what containers see

@@ -97,7 +97,7 @@ def test_the_usage_of_a_deleted_queue_is_reported_and_measured() -> None:
     cluster.run()
     (row,) = (one for one in queue_report(cluster.scheduler)["queues"] if one["name"] == "gone")
     assert (row["allocated"]["cpu"], row["ready"]) == ("2", False)
-    assert row["reason"] == "queue 'gone' does not exist: create it; its pods count in no other queue"
+    assert row["reason"] == "queue 'gone' does not exist: create it; until then its pending pods wait"
     assert cluster.scheduler.cache.queues.deleted() == ["gone"]
     proportion = cluster.scheduler.profiles["fluence"].instances["Proportion"]
     assert isinstance(proportion, Proportion)
