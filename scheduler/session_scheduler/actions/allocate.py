@@ -87,8 +87,8 @@ def ordered(session: Session, groups: Iterable[Group], retried: RetriedGroups | 
 def in_turns(groups: Iterable[Group | None]) -> Iterator[Group | None]:
     """These groups, reordered so that a namespace with very many classes does not hold up the others.
 
-    Equal pods cost one evaluation, so the classes count. Groups with further classes come after the other groups of
-    their priority and above.
+    The cost of a namespace is its number of classes, because equal pods are evaluated once. After a number of classes,
+    its other groups come after all other groups with the same or a higher priority.
     """
     evaluated: dict[str, set[TaskClass]] = defaultdict(set)
     late: dict[int, list[Group]] = defaultdict(list)

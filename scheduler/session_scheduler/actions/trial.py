@@ -214,8 +214,10 @@ class Trial:
         return self._session.trials.results((self._key, now), width) if self._keeps else None
 
     def shares(self, rows: RowIndex) -> BoolColumn:
-        """Whether the results of these rows are the same for all tasks like this one. They differ where the task must
-        leave room for only some nominated pods, and where `running` skipped tasks because their binds are in flight.
+        """Whether the results of these rows are the same for all tasks like this one.
+
+        They may differ on nodes where the task must leave room for only some of the nominated pods, and where `running`
+        skipped tasks whose binds are in flight.
         """
         if self._apart is None:
             self._apart = self._session.nominated.partly_expected(self.tasks[0]) if self._session.nominations else {}

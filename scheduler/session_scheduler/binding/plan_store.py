@@ -2,7 +2,8 @@
 
 If two replicas write a plan, one wins; after a crash another replica recovers the plan. A plan that is too large for an
 annotation goes to a ConfigMap in the scheduler's namespace, which is written first. Owner references cannot cross
-namespaces, so the store deletes it: with the plan, or, if the PodGroup was gone first, before the next such plan.
+namespaces, so the store deletes the ConfigMap together with the plan. If the PodGroup disappears before that, the
+store deletes the ConfigMap when it next writes such a plan.
 
 Before a plan is replaced or aborted, no request of that plan may bind a pod any more. So its state becomes "abort"
 first, then every unbound pod of it is touched (`touch`). If one of them is bound by then, the old plan stays.

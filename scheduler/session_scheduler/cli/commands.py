@@ -205,7 +205,7 @@ def snapshot(
             "-o",
             "--output",
             metavar="yaml|json|FILE",
-            help="Write to standard output in this format, or to a file, in YAML or JSON by its name; default: json.",
+            help="The format on standard output; or a file to write, whose name selects YAML or JSON; default: json.",
         ),
     ] = None,
     log_level: LogLevelOption = LogLevel.WARNING,

@@ -166,8 +166,8 @@ class LeaderElection(Strict):
 
 class ConsolidationConfig(Strict):
     """The action `consolidate`. max_moves: the limit for one group. rest_seconds: how long a controller's pods stay
-    in place after one of them was moved. move_gangs: whether gangs move, and pods move for groups in one topology
-    domain.
+    in place after one of them was moved. move_gangs: whether whole gangs move, too, and whether pods
+    move for groups that need one topology domain.
     """
 
     max_moves: Count = 64
@@ -179,8 +179,8 @@ class QueueConfig(Strict):
     """One queue. Amounts are quantities by resource, as in `resources.requests`; `pods` counts pods.
 
     deserved: the guaranteed amounts; a resource without one has no guarantee. limit: what the queue and its children
-    never exceed. over_quota_weight: its share of the capacity that no queue deserves, among queues of its priority.
-    priority: queues of higher priority receive that capacity first.
+    never exceed. over_quota_weight: the queue's weight when queues of its priority share what is left after each
+    queue got its deserved amount. priority: queues of higher priority get their part of this rest first.
     """
 
     name: Name

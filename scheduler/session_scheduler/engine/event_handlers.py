@@ -155,7 +155,7 @@ class Requeuer:
     clock: Clock
 
     def back_off(self, key: str) -> None:
-        """Back a group (its key) off after a failure, if it still exists."""
+        """Put a group (its key) into backoff after a failure, if it still exists."""
         group = self.cache.groups.get(key)
         if group is not None:
             group.queued = self.clock.now()

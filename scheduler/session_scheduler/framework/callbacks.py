@@ -131,9 +131,9 @@ class Callbacks:
     ) -> None:
         """`key(queue)` returns a sort key for queues; smaller first. The queue's name breaks ties.
 
-        The scheduler calls it again for all queues with remaining groups when the order may change: after each
+        The scheduler calls `key` again for all queues with remaining groups when the order may change: after each
         placement or removal, and when the next group of a queue requests something else. `session.next_groups` has the
-        next group of each queue. If it fails, the groups of that queue fail.
+        next group of each queue. If `key` fails, the groups of that queue fail.
 
         `changed(queues)` is a promise: it returns the queues whose keys have changed since its last call, and the
         scheduler calls `key` for these only. The next groups of `queues` request something else now, or these queues
@@ -155,7 +155,7 @@ class Callbacks:
 
         The scheduler calls it once for each sub-group, before it places tasks of the group: first the tasks that the
         minimum counts need, then the others, both in this order. Within a sub-group, tasks follow the task order.
-        If it raises, the group fails.
+        If `key` raises, the group fails.
         """
         self.registered.sub_group_orders.append(self._callback("sub-group order", key))
 
@@ -364,10 +364,10 @@ class Callbacks:
     def add_http_handler(self, path: str, handler: Callable[[Mapping[str, str]], Any]) -> None:
         """`handler(query)` returns a string or JSON values for GET /plugins/PLUGIN/PATH; `query` is a mapping.
 
-        It outlasts the session, until the plugin registers another one for the path: it must not refer to the session.
-        It runs on the scheduler's main thread, also during a session, between two groups: answer from memory, at most
-        1 MiB. If it fails, the response is a 500; nothing else is affected. A path has up to four parts of lower-case
-        letters, digits, `.`, `_` and `-`; a plugin may have 16 paths. Raises ValueError.
+        The handler stays registered after the session, until the plugin registers another one for the path: it must not
+        refer to the session. It runs on the scheduler's main thread, also during a session, between two groups: answer
+        from memory, at most 1 MiB. If it fails, the response is a 500; nothing else is affected. A path has up to four
+        parts of lower-case letters, digits, `.`, `_` and `-`; a plugin may have 16 paths. Raises ValueError.
         """
         if not isinstance(path, str) or not _HTTP_PATH.fullmatch(path):
             raise ValueError(

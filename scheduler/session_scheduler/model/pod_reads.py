@@ -2,7 +2,7 @@
 
 Pods of a class share the answers of filters and scores. A plugin's hook gets an observed pod, whose reads are noted. If
 the hook reads a field in which pods of the class may differ, its answer is discarded, and the value of the field
-becomes part of the class key: `ClassTable` and `framework.hooks.ObservedCall`.
+becomes part of the class key: see `ClassTable` and `framework.hooks.ObservedCall`.
 """
 
 from __future__ import annotations

@@ -382,7 +382,7 @@ class FittingGroups:
         return key, self._found.pop(queue)[1]
 
     def helped(self, key: str, groups: SameRejections) -> Freed | None:
-        """The event that may help a group, which is one of `groups`; None if there is none."""
+        """The event that may help the group `key`, a member of `groups`; None if there is none."""
         return None if self._is_left_out(self._waiting[key]) else self._helped(key, groups)[0]
 
     def _helped(self, key: str, groups: SameRejections) -> tuple[Freed | None, bool]:

@@ -12,7 +12,7 @@ _Taints = Sequence[tuple[DeviceTaintSelector, DeviceTaint]]
 
 
 def tainted(slices: Iterable[ResourceSlice], rules: Iterable[DeviceTaintRule]) -> list[ResourceSlice]:
-    """The slices with the rules' taints. A slice without a selected device is the same object."""
+    """The slices with the rules' taints. A slice without a selected device is returned unchanged."""
     ordered = sorted(rules, key=lambda rule: rule.metadata.name)
     taints = [(rule.spec.device_selector or DeviceTaintSelector(), rule.spec.taint) for rule in ordered]
     return [_tainted(part, taints) for part in slices] if taints else list(slices)
