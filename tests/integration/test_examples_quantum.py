@@ -15,7 +15,7 @@ from fluence_plugins.env_injection.handlers import Refusal
 from ..tools.admitting import Object, admitted, handlers, pods_of
 
 FOLDER = Path(__file__).parents[2] / "examples" / "09-quantum-gang"
-HEAD = "# What the webhook and the Job controller make of apply/workloads.yaml: a test compares.\n"
+HEAD = "# The pods that the webhook and the Job controller create from apply/workloads.yaml. A test compares them.\n"
 
 
 def as_admitted() -> list[Object]:
