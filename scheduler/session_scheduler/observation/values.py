@@ -20,7 +20,7 @@ Amounts = NDArray[np.float64]
 Times = NDArray[np.float64]
 """Shape (pods,); NaN where the time is unknown or has not come."""
 HIDDEN: Final = "(hidden)"
-"""Stands for pods that a reader has no permission to see, among the holders of a GPU."""
+"""The holder of a GPU in place of pods that the reader has no permission to see."""
 
 
 class Gpu(msgspec.Struct, frozen=True):
