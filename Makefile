@@ -149,7 +149,7 @@ e2e-packages:
 e2e-image: $(STAMP)
 	$(BIN)/python -m tests.e2e.image_build
 
-# Runs in its own namespaces, as root: see tests/e2e/inside.py. Only one at a time on a machine.
+# These tests run in namespaces of their own, as root: see tests/e2e/inside.py. Run only one at a time on a machine.
 e2e: controlplane kwok tools e2e-image
 	$(BIN)/python -m tests.e2e.inside $(BIN)/python -m pytest -p no:xdist --junitxml=.cache/tests-e2e.xml tests/e2e $(E2E)
 

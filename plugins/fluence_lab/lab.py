@@ -59,7 +59,7 @@ def load(*files: str | Path, config: Settings = None, levels: tuple[str, ...] = 
     """The cluster of manifests, directories or a snapshot. Raises InputError.
 
     The configuration is `config`, or config.yaml of a directory, or that of the snapshot. resources.yaml of a directory
-    lists the virtual resources, as for the command. `levels` are the node labels of topology levels.
+    lists the virtual resources, as it does for the command. `levels` are the node labels of topology levels.
     """
     folders = [path for path in map(Path, files) if path.is_dir()]
     settings = _settings(config or next((path for folder in folders if (path := folder / _CONFIG).exists()), None))
@@ -211,7 +211,8 @@ class Lab(_Observing):
 
         A function names what it needs of session, task, pod, group and node (a `NodeInfo`). It returns None if the pod
         may run on the node; otherwise a Refusal or the reason as text. It may also return True (the pod may run there)
-        or False. `args` are the plugin's arguments, in the configuration's camelCase. `run` raises an error in them.
+        or False. `args` are the plugin's arguments, in the configuration's camelCase. If one is invalid, `run` raises
+        the error.
         """
         if isinstance(plugin, str):
             return Lab(self._experiment.with_plugin(plugin, None, args, weight))
@@ -227,7 +228,7 @@ class Lab(_Observing):
     def with_score(self, function: Score, *, weight: float = 1.0, name: str = "") -> Lab:
         """With a function that scores nodes, higher is better; `weight` times its number is added to each node's total.
 
-        It names what it needs, as for `with_plugin`.
+        The function names what it needs, like a function for `with_plugin`.
         """
         return self._with_function(_Scoring(_named(function, name), function, weight))
 
@@ -288,7 +289,7 @@ class Run(_Observing):
 
 
 def compare(first: Run, second: Run) -> Comparison:
-    """The pods that two runs decide differently, and their sums."""
+    """The pods for which two runs decide differently, and the totals of both runs."""
     names = (first.name or "first", second.name or "second")
     if names[0] == names[1]:
         names = (f"{names[0]} (1)", f"{names[1]} (2)")

@@ -445,7 +445,7 @@ def simulated_node(node: Node) -> Mapping[str, str] | None:
 
 @hookspec
 def saved_arguments() -> Mapping[str, Any] | None:
-    """This plugin's arguments for a snapshot, self-contained, so that they give the same result on another machine.
+    """This plugin's arguments for a snapshot: self-contained, so that another machine computes the same result.
 
     Replace arguments that refer to something else, such as a file or an environment variable, by its contents.
     """

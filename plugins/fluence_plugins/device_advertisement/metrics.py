@@ -36,7 +36,12 @@ class Metrics:
         disable_created_metrics()
         registry = self._registry = CollectorRegistry()
         ProcessCollector(namespace=PREFIX.rstrip("_"), registry=registry)
-        build = Gauge(PREFIX + "build_info", "1; the versions in use.", ("version", "python"), registry=registry)
+        build = Gauge(
+            PREFIX + "build_info",
+            "Always 1. The labels give the versions in use.",
+            ("version", "python"),
+            registry=registry,
+        )
         build.labels(version, platform.python_version()).set(1)
         self._counters = {
             "registrations": Counter(

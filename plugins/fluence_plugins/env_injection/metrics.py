@@ -24,7 +24,12 @@ class WebhookMetrics:
         disable_created_metrics()
         registry = self.registry = CollectorRegistry()
         ProcessCollector(namespace=PREFIX.rstrip("_"), registry=registry)
-        build = Gauge(PREFIX + "build_info", "1; the versions in use.", ("version", "python"), registry=registry)
+        build = Gauge(
+            PREFIX + "build_info",
+            "Always 1. The labels give the versions in use.",
+            ("version", "python"),
+            registry=registry,
+        )
         build.labels(version, platform.python_version()).set(1)
         self._requests = Counter(
             PREFIX + "requests", "Admission reviews, by handler and result.", ("handler", "result"), registry=registry

@@ -67,7 +67,9 @@ class Exposition:
         disable_created_metrics()
         self._registry = CollectorRegistry()
         ProcessCollector(namespace="fluence", registry=self._registry)
-        build = Gauge("fluence_build_info", "1; the version in use.", ("version",), registry=self._registry)
+        build = Gauge(
+            "fluence_build_info", "Always 1. The label gives the version in use.", ("version",), registry=self._registry
+        )
         build.labels(metadata.version("fluence-scheduler")).set(1)
         leader = Gauge("fluence_leader", "1 if this replica leads.", registry=self._registry)
         leader.set_function(lambda: float(leadership.leading))

@@ -228,7 +228,7 @@ def give_up_nominations(session: Session, result: PlacementResult, tasks: Sequen
 
 
 def nominate(session: Session, result: PlacementResult, task: Task, node: str, *, start: float | None = None) -> None:
-    """Nominate a task for a node, or for none with an empty name. `start` is as for `session.ledger.nominate`."""
+    """Nominate a task for a node, or for none with an empty name. `start` is that of `session.ledger.nominate`."""
     result.nominated_before.setdefault(task, session.nominations.node_of(task) or "")
     session.ledger.nominate(task, node, start)
     result.nominated[task] = node

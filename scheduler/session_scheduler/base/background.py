@@ -1,4 +1,4 @@
-"""Background tasks of plugins. Not part of `signals`, which small programs import."""
+"""Background tasks of plugins. They are not part of `signals`, because small programs import that module."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reader of manifest files: splits them into documents with a kind and an untyped content.
 
 A saved cluster is JSON of many megabytes, so its items stay bytes until one step decodes them to their type.
-A null counts as an absent field, as for the API server.
+A null counts as an absent field, as in the API server.
 """
 
 from __future__ import annotations

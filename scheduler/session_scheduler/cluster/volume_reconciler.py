@@ -1,8 +1,8 @@
 """What the API server and the volume controllers make of the claims and volumes in manifests, before pods use them.
 
 A new claim without a StorageClass gets the default one. A claim that does not wait for a pod is bound to the smallest
-volume that matches, or to a provisioned one. Without either it stays unbound, and its pods wait. Objects that a cluster
-has already are not changed: its controllers have seen them.
+volume that matches, or to a provisioned one. If there is neither, the claim stays unbound, and its pods wait. Objects
+that a cluster has already are not changed, because the cluster's controllers have seen them.
 Source: the admission plugin DefaultStorageClass, and pv_controller.go of kube-controller-manager.
 """
 

@@ -205,8 +205,8 @@ class Callbacks:
     def add_predicate(self, check: Callable[[Task, Group, NodeInfo], str | None], scope: Scope = Scope.ANY) -> None:
         """`check(task, group, node)` returns None if the task fits on the node, else the reason.
 
-        `scope` is as for `add_node_order`. It runs once per node; a `filter` hook with a mask is a thousand times
-        faster.
+        `scope` means the same as in `add_node_order`. The check runs once per node; a `filter` hook with a mask is a
+        thousand times faster.
         """
         self.registered.predicates.append(self._scoped("predicate", check, scope))
 
@@ -226,7 +226,7 @@ class Callbacks:
         Masks cover all rows of `session.table`. A part must not have rows outside `mask`; parts may overlap. The first
         plugin divides the sets that the hook `node_subsets` offers, or each topology domain, or the set of all nodes;
         the next plugin divides each of those parts. None keeps the set; an empty list removes it. Of the parts that fit
-        the group the scheduler takes the best, as for `node_subsets`.
+        the group the scheduler takes the best, as it does with `node_subsets`.
         """
         self.registered.subset_nodes.append(self._callback("subset nodes", divide))
 

@@ -223,9 +223,10 @@ class QueueShares:
     def order(self, needs: Mapping[str, Mapping[str, int]]) -> dict[str, tuple[_Step, ...]]:
         """The sort keys of queues without children; `needs` has the needs of the next group of each.
 
-        Keys compare the ancestors first, from the top. At each level, a queue within its fair share goes first; then
-        one that deserves what its next group needs, the higher priority, the smaller dominant share
-        with that group and without it, the name. The next group of a parent is that of the child that goes first.
+        Keys compare the ancestors first, from the top. At each level, a queue within its fair share goes first. Among
+        equal queues, one that deserves what its next group needs goes first. Then these decide, one after the other:
+        the higher priority, the smaller dominant share with that group, the smaller one without it, and the name. The
+        next group of a parent is that of the child that goes first.
         """
         steps: dict[str, _Step] = {}
         next_needs = dict(needs)

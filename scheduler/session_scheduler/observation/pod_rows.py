@@ -260,7 +260,7 @@ def _requests(classes: Sequence[TaskClass]) -> dict[str, NDArray[np.float64]]:
 
 
 def unit_of(resource: str) -> float:
-    """What to divide the scheduler's amounts of a resource by, for people."""
+    """The divisor that converts the scheduler's amounts of a resource to the unit that people use."""
     return 1000.0 if is_in_thousandths(resource) else 1.0
 
 

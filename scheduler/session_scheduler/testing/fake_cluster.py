@@ -69,31 +69,31 @@ class FakeCluster(Results):
         return self
 
     def nodes(self, count: int, *, prefix: str = "n", **options: Any) -> Self:
-        """Add the nodes n1, n2 and so on; `options` as for `builders.node`."""
+        """Add the nodes n1, n2 and so on. `options` are those of `builders.node`."""
         return self.add(builders.node(f"{prefix}{index}", **options) for index in range(1, count + 1))
 
     def node(self, name: str, **options: Any) -> Self:
-        """Add or update a node; `options` as for `builders.node`."""
+        """Add or update a node. `options` are those of `builders.node`."""
         return self.add(builders.node(name, **options))
 
     def pods(self, count: int, *, prefix: str = "p", **options: Any) -> Self:
-        """Add the pods p-0, p-1 and so on; `options` as for `builders.pod`."""
+        """Add the pods p-0, p-1 and so on. `options` are those of `builders.pod`."""
         return self.add(builders.pods(prefix, count, **options))
 
     def pod(self, name: str, **options: Any) -> Self:
-        """Add or update a pod; `options` as for `builders.pod`."""
+        """Add or update a pod. `options` are those of `builders.pod`."""
         return self.add(builders.pod(name, **options))
 
     def group(self, name: str, min_count: int | None = None, **options: Any) -> Self:
-        """Add a PodGroup; `options` as for `builders.pod_group`."""
+        """Add a PodGroup. `options` are those of `builders.pod_group`."""
         return self.add(builders.pod_group(name, min_count, **options))
 
     def gang(self, name: str, size: int, **options: Any) -> Self:
-        """Add a PodGroup and its pods `<name>-0` and so on; `options` as for `builders.gang`."""
+        """Add a PodGroup and its pods `<name>-0` and so on. `options` are those of `builders.gang`."""
         return self.add(builders.gang(name, size, **options))
 
     def queue(self, name: str, **options: Any) -> Self:
-        """Add or update a Queue; `options` as for `builders.queue`."""
+        """Add or update a Queue. `options` are those of `builders.queue`."""
         return self.add(builders.queue(name, **options))
 
     # ------------------------------------------------------------------ time and changes

@@ -99,7 +99,7 @@ class _Search:
     hits: list[int] = field(default_factory=list)
 
     def visit(self, vertex: int, above: Facts) -> bool:
-        """Whether the vertex or one below it is a hit. It inherits down, allocated and reserved from above."""
+        """Whether the vertex or one below it is a hit. `above` are facts that it inherits."""
         engine, jobs = self.engine, self.holdings.get(vertex, {})
         facts = Facts(
             engine.name_of(vertex),

@@ -123,7 +123,9 @@ def _shares(slots: list[Resource]) -> Iterator[list[Resource]]:
     """Every way to divide the count among the slots, those with the most of the first slot first."""
     number = slots[-1].low
     if any(slot.low != slot.high for slot in slots):
-        raise InvalidJobspec("resources: slots side by side that differ in more than counts need a fixed count each")
+        raise InvalidJobspec(
+            "resources: slots side by side that differ in more than their counts each need a fixed count"
+        )
     for parts in _parts(number, len(slots)):
         yield [replace(slot, low=part, high=part) for slot, part in zip(slots, parts, strict=True) if part]
 

@@ -84,7 +84,7 @@ def shares_of(items: Sequence[msgspec.Raw] | None) -> tuple[NodeShare, ...]:
 
 
 def shares_of_job(job: msgspec.Raw) -> tuple[NodeShare, ...]:
-    """The shares in a job, if it is running: an ended job still names its nodes. Raises UnreadableError."""
+    """The shares in a running job; an ended job has none, although it still names its nodes. Raises UnreadableError."""
     try:
         wire = _job_wire(bytes(job))
     except DECODE_ERRORS as why:

@@ -72,7 +72,7 @@ class Usage:
         return self.is_exclusive(device) or (shares is not None and device[2] in shares)
 
     def token(self, pool: PoolId) -> object:
-        """Equal for pools with equal usage of devices with the same names; None for an unused pool."""
+        """A value that is equal for pools whose used devices have equal names and usage; None for an unused pool."""
         if pool in self._tokens:
             return self._tokens[pool]
         exclusive, shares = self._exclusive.get(pool), self._shares.get(pool)
