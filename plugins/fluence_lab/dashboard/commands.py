@@ -48,7 +48,8 @@ def dashboard(
         typer.Option("--simulate", help="Schedule the FILEs' pending pods in memory, and show the result."),
     ] = False,
     bind: Annotated[
-        str, typer.Option("--bind", metavar="ADDRESS:PORT", help="The address to listen on; port 0 is any free one.")
+        str,
+        typer.Option("--bind", metavar="ADDRESS:PORT", help="The address to listen on; port 0 means any free port."),
     ] = DEFAULT_BIND,
     sign_in: Annotated[
         SignIn | None,

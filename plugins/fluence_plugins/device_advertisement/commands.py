@@ -33,7 +33,7 @@ def device_plugin(
         str, typer.Option("--host", metavar="ADDRESS", help="The address of /metrics, /healthz, /livez and /readyz.")
     ] = "0.0.0.0",  # noqa: S104 (a pod's only address; it serves no secrets)
     port: Annotated[
-        int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port; 0 is any free one.")
+        int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port; 0 means any free port.")
     ] = 8080,
     report_gpus: Annotated[
         bool, typer.Option("--report-gpus", help="Report the devices of the scheduler's GPU reservation pods.")

@@ -64,10 +64,10 @@ def webhook(
     ] = None,
     host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "0.0.0.0",  # noqa: S104
     tls_port: Annotated[
-        int, typer.Option("--tls-port", min=0, max=65535, help="The port for API servers; 0 is any free one.")
+        int, typer.Option("--tls-port", min=0, max=65535, help="The port for API servers; 0 means any free port.")
     ] = 8443,
     port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="The port for metrics and probes; 0 is any free one.")
+        int, typer.Option("--port", min=0, max=65535, help="The port for metrics and probes; 0 means any free port.")
     ] = 8080,
     service: Annotated[str, typer.Option("--service", help="The Service of this webhook.")] = "fluence-webhook",
     namespace: Annotated[
