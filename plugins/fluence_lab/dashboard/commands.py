@@ -49,7 +49,7 @@ def dashboard(
     ] = False,
     bind: Annotated[
         str,
-        typer.Option("--bind", metavar="ADDRESS:PORT", help="The address to listen on; port 0 means any free port."),
+        typer.Option("--bind", metavar="ADDRESS:PORT", help="The address to listen on; port 0: any free port."),
     ] = DEFAULT_BIND,
     sign_in: Annotated[
         SignIn | None,
