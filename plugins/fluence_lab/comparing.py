@@ -1,4 +1,4 @@
-"""Two runs side by side: the pods that they decide differently, and their sums, as DataFrames and as a view."""
+"""Two runs side by side: the pods for which they differ, and their totals, as DataFrames and as a view."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ class HtmlReport:
     def write(self, command: str, result: Mapping[str, Any], scheduler: Any = None) -> None:
         """Write the result of a command ("simulate", "explain" or "status"), also as JSON for download.
 
-        The file is complete or does not change. `scheduler` is one that `Observer` accepts: its cluster is shown, too.
-        Raises InputError.
+        The file is complete or does not change. `scheduler` is a scheduler that `Observer` accepts; the report then
+        also shows its cluster. Raises InputError.
         """
         from fluence_lab.render import page
 

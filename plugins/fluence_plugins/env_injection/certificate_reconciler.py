@@ -37,12 +37,12 @@ class SecretPlace:
 
     @property
     def collection(self) -> str:
-        """The API path at which it is created."""
+        """The API path at which the Secret is created."""
         return f"/api/v1/namespaces/{self.namespace}/secrets"
 
     @property
     def path(self) -> str:
-        """Its API path."""
+        """The API path of the Secret."""
         return f"{self.collection}/{self.name}"
 
 

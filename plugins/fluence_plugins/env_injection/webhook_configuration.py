@@ -46,13 +46,13 @@ class Configuration:
     # ------------------------------------------------------------------ state
 
     def trusts(self, signer: bytes) -> bool:
-        """Whether it calls this webhook and trusts this CA."""
+        """Whether the configuration calls this webhook and trusts this CA."""
         return self._trusted is not None and signer in self._trusted
 
     # ------------------------------------------------------------------ updates
 
     async def trust(self, authorities: bytes) -> frozenset[bytes] | None:
-        """Make it trust these CAs (PEM). Raises ClusterError.
+        """Make the configuration trust these CAs (PEM). Raises ClusterError.
 
         Returns the CAs (DER) that all of its webhooks for this Service trusted both now and at the last check; None if
         it has no such webhook. API servers may not know of later changes yet.

@@ -158,11 +158,11 @@ class _Entry(msgspec.Struct, frozen=True):
 
     @property
     def level(self) -> int:
-        """The number of resources above it, as written."""
+        """The number of resources above the entry, as written."""
         return self.path.count(".with[")
 
     def size(self) -> int:
-        """The number of vertices that it creates."""
+        """The number of vertices that the entry creates."""
         return _vertices(self.count, self.sharing, sum(child.size() for child in self.children))
 
 

@@ -83,7 +83,7 @@ class SlurmBridgePlugin:
 
     @property
     def scheduler_name(self) -> str:
-        """The schedulerName of its pods."""
+        """The schedulerName of the plugin's pods."""
         return self._arguments.scheduler_name
 
     # ------------------------------------------------------------------ between sessions

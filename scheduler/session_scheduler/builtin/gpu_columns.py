@@ -60,7 +60,7 @@ class GpuColumns:
     # ------------------------------------------------------------------ which nodes fit a share
 
     def never(self, share: Share) -> BoolColumn:
-        """The nodes that do not fit a share even without other pods."""
+        """The nodes where a share does not fit even without other pods."""
         amounts = self.amounts
         never: BoolColumn = (amounts.gpus < share.count) | (self._needs(share) > self._full)
         if share.mib:

@@ -106,7 +106,7 @@ class Workload:
 
     A request can use the free parts of the GPUs on which it fits, as in the paper on Fragmentation Gradient Descent
     (ATC 2023). If the node were filled with such pods, CPU or memory might suffice for only a fraction of these GPUs:
-    then the request can use that fraction. If no such pod fits, it can use none.
+    then the request can use that fraction. If no such pod fits, the request can use none of them.
     """
 
     def __init__(self, requests: Sequence[GpuRequest], memories: Sequence[int], *, mixed: bool) -> None:

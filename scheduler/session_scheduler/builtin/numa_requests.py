@@ -62,7 +62,7 @@ class PodNeeds(msgspec.Struct, frozen=True):
 
     @property
     def any(self) -> bool:
-        """Whether it needs anything in a zone."""
+        """Whether the pod needs anything in a zone."""
         return any(need.requests for need in self.containers)
 
     def of_scope(self, *, pod: bool) -> tuple[Need, ...]:

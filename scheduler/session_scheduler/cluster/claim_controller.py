@@ -1,7 +1,7 @@
 """The resourceclaim controller for manifests: creates ResourceClaims from templates for loaded pods and PodGroups.
 
 A claim is named `<pod>-<entry>`, or `<group>-<entry>` if the PodGroup has the same entry, so that its pods share the
-claim; the controller would append random letters.
+claim. Kubernetes' own controller also appends random letters.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class _Head(msgspec.Struct, rename="camel"):
 
     @property
     def is_snapshot(self) -> bool:
-        """Whether `fluence snapshot` wrote it (see `saved_state`)."""
+        """Whether `fluence snapshot` wrote the document (see `saved_state`)."""
         return self.kind == SNAPSHOT and self.api_version == CONFIG_API_VERSION
 
 

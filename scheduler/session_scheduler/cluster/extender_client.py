@@ -81,7 +81,7 @@ class ExtenderClient:
     """One extender. Call `close` at the end."""
 
     def __init__(self, config: ExtenderConfig, place: str, called: Call = lambda *_: None) -> None:
-        """`place` is the path of its entry in the configuration. Raises InputError for unusable keys."""
+        """`place` is the path of the extender's entry in the configuration. Raises InputError for unusable keys."""
         self.config = config
         self.name = without_users(config.url_prefix)
         self._managed = config.managed
@@ -98,7 +98,7 @@ class ExtenderClient:
             await session.close()
 
     def is_interested(self, pod: Pod) -> bool:
-        """Whether it wants to see the pod."""
+        """Whether the extender wants to see the pod."""
         return manages(self._managed, pod)
 
     # ------------------------------------------------------------------ verbs
@@ -137,7 +137,7 @@ class ExtenderClient:
     async def preempt(
         self, pod: msgspec.Raw, victims: Mapping[str, MetaVictims], pods: Mapping[str, msgspec.Raw]
     ) -> dict[str, MetaVictims]:
-        """The victims by node that it allows. `pods` has the victims' objects by uid. Raises ExtenderError."""
+        """The victims by node that the extender allows. `pods` has their objects by uid. Raises ExtenderError."""
         whole = not self.config.node_cache_capable
         sent = {
             node: {

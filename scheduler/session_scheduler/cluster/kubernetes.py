@@ -114,7 +114,7 @@ class KubernetesCluster:
 
     @property
     def client(self) -> ApiClient:
-        """The client of its requests, with the fence."""
+        """The client that sends the requests, with the fence for writes."""
         return self._client
 
     async def close(self) -> None:

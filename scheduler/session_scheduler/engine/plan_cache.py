@@ -41,7 +41,7 @@ class _Read(msgspec.Struct, frozen=True):
     of: set[str]
 
     def is_current(self, text: str, pods: Collection[str]) -> bool:
-        """Whether it is the plan of this text for a group with these pods."""
+        """Whether this is the plan of this text for a group with these pods."""
         whole = self.plan is None or not self.plan.gone
         return self.text == text and (whole or self.of == {*pods})
 

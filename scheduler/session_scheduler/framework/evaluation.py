@@ -48,7 +48,7 @@ class Filtering(Protocol):
         """Filters with equal keys give equal answers; None: this one shares its answers with no other."""
 
     def run(self, view: NodeView, mask: BoolColumn, task: Task | None) -> None:
-        """Clear the rows that it rejects. Raises PluginError."""
+        """Clear the rows that the filter rejects. Raises PluginError."""
 
     def refusals(self, view: NodeView, task: Task | None) -> NodeRefusals:
         """Return why it rejected these rows. Raises PluginError."""

@@ -142,7 +142,7 @@ class Session(Callbacks):
         return self.snapshot.cache.objects.newest(kind)
 
     def groups(self) -> Iterable[Group]:
-        """Return the groups that were active when the session opened. It may retry others in addition."""
+        """Return the groups that were active when the session opened. The session may also retry others."""
         return self.snapshot.due
 
     def running(self) -> Iterable[Task]:
@@ -171,17 +171,18 @@ class Session(Callbacks):
     def yields_to(self, tasks: Sequence[Task], nodes: Iterable[str] | None = None) -> Mapping[str, Sequence[Task]]:
         """Return by node, for all or for these nodes, the nominated tasks for which a group's tasks must leave room.
 
-        Filters count them. A plugin that places tasks by its own state must leave room for them. Usually it is empty.
+        Filters count them. A plugin that places tasks by its own state must leave room for them. Usually, there are
+        none.
         """
         return self.nominated.yielded_to(tasks, nodes) if self.nominations.node_by_uid else {}
 
     def count(self, task: Task, counts: Mapping[Hashable, int]) -> None:
         """Add amounts to counters (`nodes.counter`) of a placed task's row, in addition to its class's footprint.
 
-        It replaces the task's own amounts of these keys; 0 removes one. It is for facts that the node decides only when
-        a task is placed, such as the devices of the task: call it in an `allocate` handler. The core then keeps the
-        amounts like a footprint, even in simulated removals and when the node is deleted and added again, until the
-        task is pending again. Use keys that no class's footprint has.
+        The amounts replace the task's own amounts of these keys, and 0 removes a key. Use this method for facts that
+        the node decides only when a task is placed, such as the devices of the task, and call it in an `allocate`
+        handler. The core then keeps the amounts like a footprint, even in simulated removals and when the node is
+        deleted and added again, until the task is pending again. Use keys that no class's footprint has.
         """
         self.ledger.count(task, counts)
 

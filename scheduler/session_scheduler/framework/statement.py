@@ -39,7 +39,7 @@ class Held(msgspec.Struct, frozen=True):
         self._call(self.placement.undo)()
 
     def redo(self) -> None:
-        """Reserve all of them again. Raises PluginError."""
+        """Reserve all resources again. Raises PluginError."""
         self._call(self.placement.redo)()
 
     def holds(self) -> Mapping[Task, Mapping[str, Any]]:

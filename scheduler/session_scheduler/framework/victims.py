@@ -30,7 +30,7 @@ class Unit:
     __slots__ = ("importance", "priority", "started", "surplus", "tasks", "whole")
 
     def __init__(self, tasks: tuple[Task, ...], priority: int, *, whole: bool = False, surplus: int = 0) -> None:
-        """`whole`: whether it is such a group, or such members: then all members of the group are preempted."""
+        """`whole`: whether the unit is such a group or such members, so that all members of the group are preempted."""
         self.tasks = tasks
         self.priority = priority
         self.whole = whole
@@ -109,7 +109,7 @@ def keeps_minimum(group: Group) -> bool:
 
 
 def with_surplus(victims: Sequence[Unit], units: Iterable[Unit]) -> list[Unit]:
-    """Return the victims, and of the units those whose gang cannot run without the victims."""
+    """Return the victims, and those units whose gang cannot run without the victims."""
     groups = {unit.tasks[0].group for unit in victims if unit.whole}
     more = [unit for unit in units if unit.surplus and unit.tasks[0].group in groups and unit not in victims]
     return [*victims, *more]

@@ -62,11 +62,11 @@ class TaskClass:
 
     @property
     def pod(self) -> Pod:
-        """One of its pods. In an observed call of a plugin, an observed pod: `model.pod_reads`."""
+        """One of the class's pods. In an observed call of a plugin, an observed pod: `model.pod_reads`."""
         return self._pod if reading.beyond is None else self.observed(self._pod)
 
     def observed(self, pod: Pod) -> Pod:
-        """One of its pods, as an observed call sees it."""
+        """One of the class's pods, as an observed call sees it."""
         return cast("Pod", Observed(pod, self._reads))
 
     @property
@@ -86,7 +86,7 @@ class TaskClass:
 
     @property
     def uses_devices(self) -> bool:
-        """Whether its pods use ResourceClaims, or request extended resources that devices may provide."""
+        """Whether the class's pods use ResourceClaims, or request extended resources that devices may provide."""
         return bool(self._pod.spec.resource_claims) or any("/" in name for name in self.requests)
 
     @property

@@ -214,7 +214,7 @@ class DeviceToleration(ApiStruct, frozen=True):
     toleration_seconds: int | None = None
 
     def tolerates(self, taint: DeviceTaint) -> bool:
-        """Whether it tolerates the taint."""
+        """Whether the toleration covers the taint."""
         if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
             return False
         return self.operator == "Exists" or (self.operator in ("", "Equal") and self.value == taint.value)

@@ -68,7 +68,7 @@ class GroupVersion(msgspec.Struct, frozen=True):
 
     @property
     def plain(self) -> bool:
-        """Whether its objects already have the core's form."""
+        """Whether the version's objects already have the core's form."""
         return not self.spec and self.condition in (None, SCHEDULED)
 
     def read(self, wire: WirePodGroup) -> PodGroup:

@@ -80,7 +80,7 @@ class Task:
 
     @property
     def sub_group(self) -> str:
-        """The name of its sub-group; empty if it names none, or one that its group does not define."""
+        """The name of the task's sub-group; empty if the pod names none, or one that its group does not define."""
         return sub_group_of(self.pod, self.group.minima)
 
     @property
@@ -167,12 +167,12 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def missing(self) -> bool:
-        """Whether its pods name a PodGroup that does not exist."""
+        """Whether the group's pods name a PodGroup that does not exist."""
         return bool(self.ref.api_group) and not self.single and self.pod_group is None
 
     @property
     def terminating(self) -> bool:
-        """Whether its PodGroup is being deleted: the scheduler then binds none of its pods."""
+        """Whether the PodGroup is being deleted: the scheduler then binds none of the group's pods."""
         return self.pod_group is not None and self.pod_group.metadata.deletion_timestamp is not None
 
     @property
@@ -195,14 +195,14 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def is_gang(self) -> bool:
-        """Whether it has a minimum: its `min_count` exceeds 1, or that of a sub-group exceeds 0."""
+        """Whether the group has a minimum: its `min_count` exceeds 1, or that of a sub-group exceeds 0."""
         if self.pod_group is None:  # shortcut: preemption reads this for every running pod
             return self.ref.min_count > 1
         return self.min_count > 1 or any(self.minima.values())
 
     @property
     def has_minimum(self) -> bool:
-        """Whether it is a gang, including one with a minimum of one."""
+        """Whether the group is a gang, including one with a minimum of one."""
         return self.is_gang or (self.pod_group is not None and self.pod_group.is_gang)
 
     def short_of(self, tasks: Iterable[Task]) -> Mapping[str, int]:
@@ -230,7 +230,7 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def whole(self) -> bool:
-        """Whether its bound and assumed tasks reach `min_count` and the minimum of each sub-group."""
+        """Whether the group's bound and assumed tasks reach `min_count` and the minimum of each sub-group."""
         return self.started >= self.min_count and not self.lacks
 
     @property
@@ -249,7 +249,7 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def starting(self) -> bool:
-        """Whether it is a gang in the middle of its first start: some of its tasks are bound or assumed, but too few.
+        """Whether the group is a gang in the middle of its first start: some tasks are bound or assumed, but too few.
 
         Always False for a coscheduling PodGroup: it has no condition that records a former start.
         """
@@ -260,14 +260,14 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def creation(self) -> str:
-        """The creation time of the PodGroup, else of its earliest pod (RFC 3339)."""
+        """The creation time of the PodGroup, else of the group's earliest pod (RFC 3339)."""
         if self.pod_group is not None:
             return self.pod_group.metadata.creation_timestamp or ""
         return min((task.pod.metadata.creation_timestamp or "" for task in self.tasks.values()), default="")
 
     @property
     def uid(self) -> str:
-        """The PodGroup's uid, else the lowest uid of its pods."""
+        """The PodGroup's uid, else the lowest uid of the group's pods."""
         if self.pod_group is not None:
             return self.pod_group.metadata.uid
         return min(self.tasks, default="")
@@ -280,7 +280,7 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def preemptible(self) -> bool:
-        """Whether it can be preempted: by the PodGroup's label, else a pod's, else if its priority is below 100."""
+        """Whether the group is preemptible: by the PodGroup's label, else a pod's, else if its priority is below 100."""
         for labels in self.labels():
             value = labels.get(PREEMPTIBILITY_LABEL)
             if value in ("preemptible", "non-preemptible"):
@@ -288,23 +288,23 @@ class Group(msgspec.Struct, eq=False):
         return self.priority < NON_PREEMPTIBLE_PRIORITY
 
     def labels(self) -> list[dict[str, str]]:
-        """The labels of the PodGroup, then of its pods in order of uid."""
+        """The labels of the PodGroup, then of the group's pods in order of uid."""
         tasks = self.tasks if len(self.tasks) == 1 else sorted(self.tasks)
         found = [self.tasks[uid].pod.metadata.labels for uid in tasks]
         return found if self.pod_group is None else [self.pod_group.metadata.labels, *found]
 
     def in_phase(self, *phases: Phase) -> list[Task]:
-        """Its tasks in these phases, in no particular order."""
+        """The group's tasks in these phases, in no particular order."""
         return [task for task in self.tasks.values() if task.phase in phases]
 
     @property
     def pending(self) -> bool:
-        """Whether any of its tasks is pending."""
+        """Whether any task of the group is pending."""
         return any(task.phase is Phase.PENDING for task in self.tasks.values())
 
     @property
     def started(self) -> int:
-        """How many of its tasks are bound or assumed."""
+        """How many tasks of the group are bound or assumed."""
         return sum(task.phase in (Phase.BOUND, Phase.ASSUMED) for task in self.tasks.values())
 
     def __repr__(self) -> str:

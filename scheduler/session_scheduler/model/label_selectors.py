@@ -60,7 +60,7 @@ class Selector:
 
     @property
     def empty(self) -> bool:
-        """Whether it has no requirements, and so matches everything."""
+        """Whether the selector has no requirements, and so matches everything."""
         return self.requirements == ()
 
     @property
@@ -75,7 +75,7 @@ class Selector:
         return True
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether it matches these labels."""
+        """Whether the selector matches these labels."""
         if self.requirements is None or len(self.required) > len(labels):
             return False
         for key, values in self.required.items():

@@ -354,12 +354,12 @@ class PodGroup(Namespaced, frozen=True, tag_field="kind", tag="PodGroup"):
 
     @property
     def native(self) -> bool:
-        """Whether it is Kubernetes' own PodGroup, not a coscheduling one."""
+        """Whether this is Kubernetes' own PodGroup, not a coscheduling one."""
         return not self.api_version.startswith("scheduling.x-k8s.io/")
 
     @property
     def disrupted_whole(self) -> bool:
-        """Whether its pods may be disrupted only together."""
+        """Whether the PodGroup's pods may be disrupted only together."""
         return self.spec.disruption_mode == "PodGroup"
 
     @property
@@ -369,7 +369,7 @@ class PodGroup(Namespaced, frozen=True, tag_field="kind", tag="PodGroup"):
 
     @property
     def is_gang(self) -> bool:
-        """Whether its policy is a gang, with any minimum."""
+        """Whether the PodGroup's policy is a gang, with any minimum."""
         policy = self.spec.scheduling_policy
         return self.spec.min_member is not None or (policy is not None and policy.gang is not None)
 

@@ -150,7 +150,7 @@ class Observed(_Noting):
 
 
 class ObservedMapping(_Noting, Mapping[str, str]):
-    """Labels or annotations as plugins see them: a look-up notes its key, and everything else the whole mapping."""
+    """Labels or annotations as plugins see them: a look-up notes its key, any other read the whole mapping."""
 
     __slots__ = ()
 

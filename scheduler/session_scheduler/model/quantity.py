@@ -62,7 +62,7 @@ def billionths(quantity: str | int | float) -> int:
 
 
 def thousandths(quantity: str | int | float) -> int:
-    """The quantity in thousandths of its base unit, rounded away from zero. Raises QuantityError, which quotes it."""
+    """The quantity in thousandths of its base unit, rounded away from zero. Raises QuantityError with the text."""
     return _thousandths(quantity if isinstance(quantity, str) else str(quantity))
 
 

@@ -94,7 +94,7 @@ def is_counted(name: str) -> bool:
 
 
 def is_scalar(name: str) -> bool:
-    """Whether it is an extended resource, huge pages, attachable volumes or a resource with Kubernetes' prefix."""
+    """Whether the resource is extended, huge pages, attachable volumes, or has Kubernetes' prefix."""
     if "/" not in name:
         return name.startswith(("hugepages-", "attachable-volumes-"))
     return not name.startswith("requests.") or "kubernetes.io/" in name

@@ -67,7 +67,7 @@ class PersistentVolumeClaim(Namespaced, frozen=True, tag_field="kind", tag="Pers
 
     @property
     def storage_class(self) -> str:
-        """The name of its StorageClass; empty if it names none."""
+        """The name of the StorageClass; empty if the object names none."""
         return self.metadata.annotations.get(CLASS_ANNOTATION, self.spec.storage_class_name or "")
 
     @property
@@ -152,7 +152,7 @@ class PersistentVolume(ClusterScoped, frozen=True, tag_field="kind", tag="Persis
 
     @property
     def storage_class(self) -> str:
-        """The name of its StorageClass; empty if it names none."""
+        """The name of the StorageClass; empty if the object names none."""
         return self.metadata.annotations.get(CLASS_ANNOTATION, self.spec.storage_class_name)
 
     @property
@@ -161,7 +161,7 @@ class PersistentVolume(ClusterScoped, frozen=True, tag_field="kind", tag="Persis
         return self.spec.node_affinity.required if self.spec.node_affinity is not None else None
 
     def is_for(self, claim: PersistentVolumeClaim) -> bool:
-        """Whether its claimRef names this claim, with the claim's uid or none."""
+        """Whether the volume's claimRef names this claim, with the claim's uid or none."""
         ref = self.spec.claim_ref
         return (
             ref is not None

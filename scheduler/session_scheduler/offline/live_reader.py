@@ -54,7 +54,7 @@ async def _listed(cluster: _FencedCluster, namespace: str, plugins: Collection[s
 
 
 def reject_writes() -> NoReturn:
-    """The fence of a command that only reads. Raises RuntimeError."""
+    """Called for every write of a command that only reads. Raises RuntimeError."""
     raise RuntimeError("unexpected write: this command only reads the cluster")
 
 

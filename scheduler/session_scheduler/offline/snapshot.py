@@ -1,7 +1,7 @@
 """`fluence snapshot`: saves the scheduler's whole input as one document that `simulate` and `explain` read.
 
 It contains the objects that the scheduler watches, with the devices that plugins would advertise on nodes of manifests,
-and the configuration with its seed. The scheduler reads no Secrets, so it contains none.
+and the configuration with its seed. The scheduler reads no Secrets, so the document contains none.
 """
 
 from __future__ import annotations

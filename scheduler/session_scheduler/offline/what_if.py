@@ -77,7 +77,7 @@ async def simulate_what_if(
     compared: bool,
     explained: PodSelector | None = None,
 ) -> dict[str, Any]:
-    """Like `simulate_state`, with the changes. `compared` adds "diff", what they change; `explained` adds "explain".
+    """Like `simulate_state`, with the changes. `compared` adds "diff", their effect; `explained` adds "explain".
 
     Raises InputError.
     """

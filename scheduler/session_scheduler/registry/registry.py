@@ -1,8 +1,8 @@
 """Finds plugins by name, validates them against the hook specifications, and builds them with typed arguments.
 
-It looks a name up among the builders registered in this process, the built-in plugins, and the entry points of the
-group `session_scheduler.plugins`, and imports no other plugin. Every error names the plugin, its distribution and its
-version.
+This module looks a name up among the builders registered in this process, the built-in plugins, and the entry points of
+the group `session_scheduler.plugins`, and imports no other plugin. Every error names the plugin, its distribution and
+its version.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 Public.
 
 The server asks the API server who a bearer token belongs to (TokenReview), then whether that user may `get` the path
-(SubjectAccessReview for a nonResourceURL). kube-scheduler and other components of the control plane do the same. It
-caches both answers for ten seconds, by a hash of the token, and never logs or stores a token. Source: k8s.io/apiserver,
-DelegatingAuthenticationOptions and DelegatingAuthorizationOptions.
+(SubjectAccessReview for a nonResourceURL). kube-scheduler and other components of the control plane do the same. This
+module caches both answers for ten seconds, by a hash of the token, and never logs or stores a token.
+Source: k8s.io/apiserver, DelegatingAuthenticationOptions and DelegatingAuthorizationOptions.
 """
 
 from __future__ import annotations

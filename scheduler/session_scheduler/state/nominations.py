@@ -13,10 +13,10 @@ from session_scheduler.model.objects import Pod
 
 
 class Nominations:
-    """The nominations of one cache, by pod and by node. False if there are none, which is the usual case."""
+    """The nominations of one cache, by pod and by node. The object is false if there are none, as usual."""
 
     def __init__(self, on_change: Callable[[Task], None] = lambda _: None) -> None:
-        """It calls `on_change` with each task whose nomination begins or ends."""
+        """Calls `on_change` with each task whose nomination begins or ends."""
         self.active = False
         """Whether there has ever been a nomination: until then the cache skips all lookups."""
         self.node_by_uid: dict[str, str] = {}

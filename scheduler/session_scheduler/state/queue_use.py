@@ -196,15 +196,15 @@ class QueueUse:
         return self._shares[1]
 
     def devices_of(self, task: Task) -> Mapping[str, int]:
-        """The device resources that a task on a node has, also if its removal is simulated; of others what they have
-        on any node.
+        """The device resources that a task on a node has, even if its removal is simulated; for other tasks, those that
+        they would have on every node.
         """
         found = self._devices_of.get(task)
         return self.devices.certain(task.cls) if found is None else found
 
     def by_model(self, task: Task) -> tuple[tuple[str, int], ...]:
-        """The device resources of a task on a node, if nodes decide which ones tasks of a class have: equal tasks may
-        have other ones.
+        """The device resources of a task on a node, if they depend on the node: then equal tasks may have other device
+        resources.
         """
         return tuple(sorted(self.devices_of(task).items())) if self.devices.by_node else ()
 

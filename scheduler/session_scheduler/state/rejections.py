@@ -89,7 +89,7 @@ def profile_of(cls: TaskClass) -> str:
 
 
 def rejectors_of(wants: Wants) -> list[Rejector]:
-    """Sorted, so that the plugin reported for an event does not depend on hashes."""
+    """The rejecting plugins, sorted, so that the plugin reported for an event does not depend on hashes."""
     return sorted({(profile_of(cls), plugin) for cls, plugins in wants for plugin in plugins})
 
 

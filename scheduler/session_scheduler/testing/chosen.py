@@ -70,7 +70,7 @@ class Chosen:
         self._without.add(name)
 
     def calls(self, hook_seconds: float | None = None) -> HookCalls:
-        """Their hooks, ready to be called; `hook_seconds` as in a configuration, None for no timeout."""
+        """The chosen plugins' hooks, ready to be called; `hook_seconds` as in a configuration, None for no timeout."""
         listed = [
             self._used.get(name) or (name, builtin(None), None)
             for name, builtin in BUILTIN.items()

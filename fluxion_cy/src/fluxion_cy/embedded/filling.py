@@ -65,7 +65,7 @@ class Rest:
     parts: Sequence[int]
 
     def enough(self, which: int, need: int, *, in_parts: bool) -> bool:
-        """Whether it has what one more slot or vertex needs of a type, by its place in the order."""
+        """Whether the place has what one more slot or vertex needs of a type, by its place in the order."""
         return self.amounts[which] >= need and (not in_parts or not need or self.parts[which] > 0)
 
 
@@ -102,7 +102,7 @@ class Filling:
             yield capacity, held
 
     def usable(self, place: Place) -> bool:
-        """Whether it is entirely free, where it must be."""
+        """Whether the place is entirely free, if it must be."""
         return self.ever or place.untouched or not self.level.exclusive
 
     def _amounts(self, place: Place) -> tuple[Sequence[int], Sequence[int]]:

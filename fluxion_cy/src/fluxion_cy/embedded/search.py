@@ -36,7 +36,7 @@ class Compiled:
     """The same for the fast path, if there is a single form."""
 
     def weight(self) -> int:
-        """Its memory in bytes, estimated."""
+        """The memory of the compiled jobspec in bytes, estimated."""
         rows = sum(len(layout.rows) * (5 + len(layout.top_need)) for layout in self.layouts)
         rule = self.spec.constraint
         return 120 * rows + self.terms.weight() + (rule.weight() if rule is not None else 0)
@@ -159,7 +159,7 @@ class Question:
             self._asked = which
 
     def now(self, now: int) -> bool:
-        """Whether it matches at `now`, by gathering if nothing else could ever match."""
+        """Whether the jobspec matches at `now`, by gathering if nothing else could ever match."""
         return any(self._now(which, now) for which in range(len(self._layouts)))
 
     def _now(self, which: int, now: int) -> bool:
@@ -208,7 +208,7 @@ class Question:
         return matched
 
     def ever(self) -> bool:
-        """Whether it matches the empty graph with everything up."""
+        """Whether the jobspec matches the empty graph with everything up."""
         return any(self._ever_at_all(which) for which in range(len(self._layouts)))
 
     def _ever_at_all(self, which: int) -> bool:

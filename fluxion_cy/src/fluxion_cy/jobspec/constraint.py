@@ -23,7 +23,7 @@ class Rule:
     rules: list["Rule"] = field(default_factory=list)
 
     def weight(self) -> int:
-        """Its memory in bytes, estimated."""
+        """The memory of the rule in bytes, estimated."""
         words = sum(map(len, self.words)) + 60 * len(self.words)
         return 300 + words + 130 * len(self.spans) + sum(rule.weight() for rule in self.rules)
 

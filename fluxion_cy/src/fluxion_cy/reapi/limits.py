@@ -140,7 +140,7 @@ def _check_inner_clusters(engine: Engine) -> None:
 
 
 def leaves_to_hold(engine: Engine) -> list[int]:
-    """One leaf of each type: of the smallest those nearest to the root."""
+    """One leaf of each type: the smallest, and among equally small leaves the one nearest to the root."""
     found: dict[str, int] = {}
     leaves = [vertex for vertex in engine.vertices() if not engine.has_children(vertex)]
     for vertex in sorted(leaves, key=lambda vertex: (engine.size_of(vertex), engine.depth(vertex))):

@@ -199,7 +199,7 @@ class Allocations:
     # ------------------------------------------------------------------ simulated removals
 
     def set_aside(self, uid: str) -> Share:
-        """Free what a pod holds until `take_back`. Returns it. The pod's jobs continue without it."""
+        """Free what a pod holds until `take_back`, and return it. The pod's jobs continue without what is freed."""
         share = self._holdings.leave(uid)
         for jobid in share:
             self._hold_again(jobid, held=True)
@@ -263,7 +263,7 @@ class Allocations:
     def replace_trees(self, roots: Sequence[str], extra_places: Mapping[str, int] = MappingProxyType({})) -> None:
         """Remove trees, and add those of the configuration that the graph lacks, with these additional places.
 
-        The result then lacks what pods hold of removed trees.
+        Afterwards, what pods hold of removed trees is missing.
         """
         self.lose(*roots)
         if self._loaded.replace_trees(roots, extra_places):

@@ -177,7 +177,7 @@ class JGFBuilder:
         return found[::-1]
 
     def remove(self, path: str) -> list[Vertex]:
-        """Remove a vertex and all vertices below it. Returns them. Raises GraphError for an unknown path."""
+        """Remove and return a vertex and all vertices below it. Raises GraphError for an unknown path."""
         gone = list(self.subtree(path))
         for vertex in gone:
             del self._vertices[vertex.path]

@@ -273,11 +273,11 @@ class _Part(msgspec.Struct, frozen=True):
 
     @property
     def slots(self) -> int:
-        """The number of slots in it."""
+        """The number of slots in this part."""
         return min(len(self._of(kind)) // number for kind, number in self.each.items())
 
     def first(self, slots: int) -> Sequence[_Node]:
-        """The vertices of its first slots: all vertices if the match has the whole host."""
+        """The vertices of the part's first slots: all vertices if the match has the whole host."""
         if slots and any(node["metadata"]["type"] not in self.each for node in self.nodes):
             return self.nodes
         return [node for kind, number in self.each.items() for node in self._of(kind)[: slots * number]]

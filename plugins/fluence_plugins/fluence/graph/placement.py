@@ -108,7 +108,7 @@ class Placement(msgspec.Struct, frozen=True):
         return lost, rest
 
     def pieces(self) -> Iterator["Placement"]:
-        """Its parts: that of the hosts, and one for each device."""
+        """The parts of the placement: one for the hosts, and one for each device."""
         if self.hosts:
             yield Placement(self.hosts)
         for device in self.devices:

@@ -35,7 +35,7 @@ class _TakenVertex(msgspec.Struct, frozen=True):
 
     @property
     def core_pool(self) -> bool:
-        """Whether it is the pool of a host's millicores, whose name has no number, unlike that of a core."""
+        """Whether the vertex is the pool of a host's millicores, whose name has no number, unlike that of a core."""
         return self.type == CORE == self.name and self.id is not None
 
     @property

@@ -48,7 +48,7 @@ class Observed(_Object, frozen=True):
 
     @property
     def owner(self) -> str:
-        """The uid of its controller; empty if it has none."""
+        """The uid of the object's controller; empty without a controller."""
         return next((one.uid for one in self.metadata.owner_references if one.controller), "")
 
     def like(self, other: Observed) -> bool:

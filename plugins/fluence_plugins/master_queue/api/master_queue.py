@@ -57,7 +57,7 @@ class NatsFlavor(_Object, frozen=True):
 
     @property
     def source(self) -> tuple[str, str]:
-        """The connector and subject of its pools."""
+        """The connector and subject of the flavor's pools."""
         return self.nats_connector, self.nats_subject
 
 
@@ -143,7 +143,7 @@ class MasterQueue(_Object, frozen=True, tag_field="kind", tag="MasterQueue"):
 
     @property
     def owner(self) -> OwnerReference:
-        """The owner reference for the objects that the controller creates for it."""
+        """The owner reference for the objects that the controller creates for this MasterQueue."""
         meta = self.metadata
         return OwnerReference(
             api_version=API_VERSION, kind="MasterQueue", name=meta.name, uid=meta.uid, controller=True

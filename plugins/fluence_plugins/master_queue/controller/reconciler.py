@@ -160,7 +160,7 @@ class Reconciler:
         self._due.set()
 
     def samples(self) -> list[PoolSample]:
-        """Its current pools."""
+        """The current pools of the MasterQueue."""
         if self._pools is None:
             return []
         now = self._context.now()

@@ -1,7 +1,7 @@
 """Maps Slurm's device indices on a node to the devices that DRA drivers publish in ResourceSlices.
 
-Source: slurm-bridge 1.2.1, internal/nodeinfo, for the index of a device and the order of cores. It supports the classes
-of three drivers, by name; this module supports any class, through its selectors.
+Source: slurm-bridge 1.2.1, internal/nodeinfo, for the index of a device and the order of cores. slurm-bridge supports
+the classes of three drivers, by name; this module supports any class, through the class's selectors.
 """
 
 from __future__ import annotations

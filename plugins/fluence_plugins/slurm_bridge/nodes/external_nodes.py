@@ -72,7 +72,7 @@ class External:
 
     @property
     def conf(self) -> str:
-        """Its line of configuration. Raises ValueError for a value that would start another option."""
+        """The node's line of configuration. Raises ValueError for a value that would start another option."""
         options = {
             "NodeName": self.name,
             "Sockets": "1",

@@ -2,7 +2,7 @@
 
 Slurm distinguishes names and types by case, and rejects a colon before the count unless the text starts with `gres`
 (2115). So this module rewrites `GPU:V100:2` and the other formats of Slurm's commands. If the nodes have a name or type
-that differs only in case, it uses that one.
+that differs only in case, this module uses the nodes' spelling.
 Source: slurmctld 26.05 itself; slurm-bridge 1.2.1, internal/utils/slurmjobir/slurmjobir.go for resources of pods.
 """
 

@@ -67,22 +67,22 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended for good."""
+        """Whether the job has ended for good."""
         return bool(self.states & _ENDED)
 
     @property
     def pending(self) -> bool:
-        """Whether it waits for nodes."""
+        """Whether the job waits for nodes."""
         return "PENDING" in self.states and not self.ended
 
     @property
     def allocated(self) -> bool:
-        """Whether it runs on its nodes. A completing job does not count: Slurm takes its nodes back."""
+        """Whether the job runs on its nodes. A completing job does not count: Slurm takes its nodes back."""
         return "RUNNING" in self.states and bool(self.nodes) and not self.ended and "COMPLETING" not in self.states
 
     @property
     def external(self) -> bool:
-        """Whether it is an external job, as the plugin submits them: Slurm runs no process for it."""
+        """Whether the job is external, like the jobs that the plugin submits: Slurm runs no process for it."""
         return EXTERNAL in self.flags
 
 
@@ -151,10 +151,10 @@ class SlurmNode:
 
     @property
     def drained(self) -> bool:
-        """Whether it is drained, so that it gets no new jobs."""
+        """Whether the node is drained, so that it gets no new jobs."""
         return "DRAIN" in self.states
 
     @property
     def external(self) -> bool:
-        """Whether Slurm expects no slurmd on it."""
+        """Whether Slurm expects no slurmd on the node."""
         return "EXTERNAL" in self.states

@@ -90,7 +90,7 @@ class Workload:
 
     @property
     def of_kind(self) -> Kind:
-        """Its API group and kind."""
+        """The API group and kind of the workload."""
         return kind_of(self.api_version, self.kind)
 
     def __str__(self) -> str:

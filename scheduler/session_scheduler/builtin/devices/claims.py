@@ -32,7 +32,7 @@ class ClaimName(msgspec.Struct, frozen=True):
 
     @property
     def generated(self) -> bool:
-        """Whether it was generated from a template, for the pod or its PodGroup."""
+        """Whether the claim was generated from a template, for the pod or its PodGroup."""
         return self.entry.get("resourceClaimName") is None
 
 

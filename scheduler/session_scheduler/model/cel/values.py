@@ -163,7 +163,7 @@ _OWN_ONLY = (QuantityValue, Semver, IP, CIDR, URL)
 
 
 def is_number(value: Value) -> bool:
-    """Whether it is an int, a uint or a double."""
+    """Whether the value is an int, a uint or a double."""
     return isinstance(value, _NUMBERS) and not isinstance(value, bool)
 
 
