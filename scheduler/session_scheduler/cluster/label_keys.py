@@ -1,7 +1,7 @@
 """matchLabelKeys and mismatchLabelKeys: adds them to the selectors of affinity terms, as the API server does.
 
-Source: mutatePodAffinity in pkg/registry/core/pod, Kubernetes 1.36. For topology spread constraints the scheduler does
-it.
+For topology spread constraints, the scheduler itself adds the keys.
+Source: mutatePodAffinity in pkg/registry/core/pod, Kubernetes 1.36.
 """
 
 from __future__ import annotations

@@ -280,7 +280,7 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def preemptible(self) -> bool:
-        """Whether the group is preemptible: by the PodGroup's label, else a pod's, else if its priority is below 100."""
+        """Whether the group is preemptible: by the PodGroup's or a pod's label, else if its priority is below 100."""
         for labels in self.labels():
             value = labels.get(PREEMPTIBILITY_LABEL)
             if value in ("preemptible", "non-preemptible"):

@@ -1,7 +1,7 @@
 """Sharing of equal parts: pods of one template and nodes of one pool have equal parts, which are kept once.
 
-Called on objects that were just decoded, before anything else sees them. A shared part must not be changed, like any
-part of an object.
+The functions are called on objects that were just decoded, before anything else sees them. A shared part must not be
+changed, like any part of an object.
 """
 
 from __future__ import annotations

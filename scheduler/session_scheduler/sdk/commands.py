@@ -87,8 +87,8 @@ class Host(Protocol):
     ) -> tuple[list[str], SchedulerConfig | None]:
         """The files without settings, and the configuration: of `config`, or of a directory among the files.
 
-        `values` of options of plugins, by flag, take precedence over a directory's. The configuration is None where
-        none of these is given; a snapshot's own then counts. Raises InputError.
+        `values` of options of plugins, by flag, take precedence over a directory's. If none of these is given, the
+        configuration is None, and a snapshot's own configuration applies. Raises InputError.
         """
 
     def write(self, value: Any, output: Output) -> None:
