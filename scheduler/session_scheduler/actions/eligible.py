@@ -73,7 +73,7 @@ class EligibleVictims:
     def rows(self) -> BoolColumn | None:
         """The rows with a running pod of lower priority in a queue with victims; None if that may be any queue.
 
-        Shape [rows of the table]; read only. After the first time it looks only at rows that have changed.
+        Shape [rows of the table]; read only. Later calls evaluate only rows that have changed.
         """
         if self._queues is None or self._running is None:
             return None

@@ -179,8 +179,8 @@ class _Usable:
 class Losses:
     """By request and node: how much less the workload can use after a pod with that request is placed there.
 
-    It keeps what requests can use, and computes it for nodes whose state has changed since, and for new requests. So
-    new weights cost a sum over the requests. The kept results never change an answer.
+    This object keeps what requests can use. It computes that again only for nodes whose state has changed, and for new
+    requests, so new weights cost only a sum over the requests. The kept results never change an answer.
     """
 
     def __init__(self, memories: IntColumn, width: int, *, mixed: bool) -> None:
