@@ -47,7 +47,7 @@ def explained(result: Mapping[str, Any]) -> View:
 def changes_of(pod: _Pod, most: int = 3) -> str:
     """What would help a pod: the changes for the pod itself, or for the node that needs the fewest.
 
-    An empty text for a pod without a gang that fits on a node. In a gang, more room helps such a pod, too.
+    For a pod that fits on a node, the text is empty unless the pod is in a gang: more room may help a gang.
     """
     own = pod.get("fitsIf")
     if own:

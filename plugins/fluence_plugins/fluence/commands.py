@@ -124,7 +124,7 @@ def graph(
         typer.Option("-o", "--output", help="json and yaml: JGF; dot: for Graphviz; svg: an image; summary: counts."),
     ] = GraphOutput.JSON,
 ) -> None:
-    """Print the resource graph: as JGF, as a picture, or how many vertices of each type it has.
+    """Print the resource graph as JGF or as a picture, or count its vertices by type.
 
     JGF is the JSON Graph Format. The graph has the nodes of the manifests, below the levels that their labels name, and
     the virtual resources.

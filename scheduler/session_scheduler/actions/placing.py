@@ -1,7 +1,7 @@
 """The placement of one group in a statement: tries node sets and task orders until enough tasks are placed together.
 
-`allocate` calls it for each group, trials with running pods removed, and `explain` to find reasons. It builds on
-`node_sets`, `plugin_placement` and `search` (exhaustive, for small gangs).
+`allocate` calls this module for each group, a trial calls it with running pods removed, and `explain` calls it to find
+reasons. The module builds on `node_sets`, `plugin_placement` and `search` (exhaustive, for small gangs).
 """
 
 from __future__ import annotations

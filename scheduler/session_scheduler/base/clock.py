@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final, Protocol
 
 _STEADY: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""The monotonic clock that also counts while the machine is suspended: a Lease expires meanwhile."""
+"""The monotonic clock that also counts while the machine is suspended, because a Lease expires during that time."""
 
 
 def utc_now() -> datetime:

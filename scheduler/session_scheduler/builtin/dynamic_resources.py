@@ -535,7 +535,7 @@ def _claim_keys(pod: Pod) -> list[str]:
 
 
 def _devices(allocations: Iterable[Allocation | None]) -> list[str]:
-    """As DRIVER/POOL/DEVICE."""
+    """The allocated devices, as DRIVER/POOL/DEVICE."""
     results = (result for one in allocations if one is not None for result in one.devices.results)
     return [f"{result.driver}/{result.pool}/{result.device}" for result in results]
 

@@ -154,7 +154,7 @@ class DeviceLimit(msgspec.Struct, frozen=True):
     resource: DeviceResource
     left: int
     reason: str
-    """Why they get no more."""
+    """Why the claims get no more."""
 
 
 class DeviceResources:
@@ -168,9 +168,9 @@ class DeviceResources:
         self.listed = tuple(listed)
         self.names = frozenset(one.name for one in self.listed)
         self.by_node = tuple(one for one in self.listed if one.node_selector)
-        """Those for which the node decides what a pod counts with."""
+        """The device resources for which the node decides what a pod counts with."""
         self.by_device = tuple(one for one in self.listed if one.selects_devices)
-        """Those for which the allocation decides what a claim counts with."""
+        """The device resources for which the allocation decides what a claim counts with."""
         self._labels_of = labels_of
 
     def on_node(self, cls: TaskClass, node: str) -> Mapping[str, int]:

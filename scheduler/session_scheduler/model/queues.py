@@ -27,7 +27,7 @@ _IN_THOUSANDTHS: Final = frozenset({"cpu", GPU_FRACTION})
 DEVICES_SUFFIX: Final = ".fluence.flux-framework.org/devices"
 """Suffix of the name under which queues count a device resource of the configuration, in thousandths of a device."""
 CAPACITY_SUFFIX: Final = ".fluence.flux-framework.org/capacity"
-"""The same for a device resource that sums up a capacity of devices, in its unit."""
+"""Suffix of that name for a device resource that sums up a capacity of devices, in the unit of the capacity."""
 
 MOST_LEVELS: Final = 32
 """The maximum number of queues on a path to the top."""

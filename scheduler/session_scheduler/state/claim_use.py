@@ -54,7 +54,7 @@ class ClaimUse:
         self._in_pools: dict[PoolId, set[str]] = {}
         """By pool: the claims that have devices of it, if devices count by attribute."""
         self._pools_of: dict[str, set[PoolId]] = {}
-        """By claim."""
+        """By claim: the pools of its devices."""
         self._users: dict[str, dict[str, _Users]] = {}
         """By claim and queue."""
         self._holders: Counter[str] = Counter()
@@ -114,7 +114,7 @@ class ClaimUse:
         return self._set(obj.key, _NOTHING, _NOTHING, allocated=False)
 
     def decide(self, claim: str, allocation: Allocation | None) -> bool:
-        """Count a claim with the allocation that the scheduler decided for it; None: it gave that up. The watched
+        """Count a claim with the allocation that the scheduler decided for it; None ends that. The watched
         claim takes precedence. Returns whether that changes any amount.
         """
         known = self._objects.of(ResourceClaim).get(claim)

@@ -62,7 +62,7 @@ def check_sizes(engine: Engine, vertices: Iterable[int]) -> None:
         if engine.id_of(vertex) > _FARTHEST:
             raise InvalidGraph(
                 f"vertex {engine.path(vertex)}: id {engine.id_of(vertex)} is more than {_FARTHEST}; the library "
-                "adds ids up in 64 bits; give it a smaller one"
+                "adds ids up in 64 bits; give the vertex a smaller id"
             )
 
 

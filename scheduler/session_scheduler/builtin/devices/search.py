@@ -73,7 +73,7 @@ class Chosen(msgspec.Struct, frozen=True):
     shared: bool
     consumed: Mapping[str, Quantity]
     counts: Sequence[int] = ()
-    """What it counts with in each limit."""
+    """What the choice counts with in each limit."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ class Limits(msgspec.Struct, frozen=True):
 
     listed: tuple[DeviceLimit, ...] = ()
     claims: int = 0
-    """The number of these claims."""
+    """The number of the first claims, to which the limits apply."""
 
 
 NO_LIMITS: Final = Limits()
