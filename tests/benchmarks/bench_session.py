@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from session_scheduler.base.clock import StoppedClock
+from session_scheduler.base.garbage_collection import collect_rarely
 from session_scheduler.builtin import BUILTIN
 from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
@@ -162,6 +163,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="only the full cluster")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
+    collect_rarely()  # as the scheduler does
     clusters = (True,) if options.full else (False, True)
     cycles = [one for full in clusters for one in asyncio.run(measure(options, full=full))]
     if options.json:

@@ -6,11 +6,13 @@ A trial lists them by node, and asks here whether a plugin's callbacks object to
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from session_scheduler.framework.callbacks import Scenario
 from session_scheduler.framework.session import Session
+from session_scheduler.framework.victims import Unit
 from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.disruption import PREEMPTED, is_disrupted
 from session_scheduler.model.groups import Group, Phase, Task
@@ -36,8 +38,8 @@ class EligibleVictims:
         self._running = session.queues.running if session.queues.active else None
         self._by_model = session.queues.by_model
         self._row_of, self._rows = session.table.row_of, session.table.size
-        naive, trials = session.evaluator.naive, session.trials
-        self._touched, self._known_rows = session.ledger.touched, {} if naive else trials.rows_with_victims
+        trials = self._trials = None if session.evaluator.naive else session.trials
+        self._touched, self._known_rows = session.ledger.touched, trials.rows_with_victims if trials else {}
         self._queues: frozenset[str] | None = None
         """The only queues with victims; None for all."""
         limits = session.runner.queues_with_victims(group, reclaims=reclaims)
@@ -45,7 +47,7 @@ class EligibleVictims:
             self._queues, plugin = limits
             if self._running is None or self._running.any_below(priority, outside=self._queues):
                 session.runner.note_group(group, plugin)
-        self._preemptible = {} if naive else trials.preemptible
+        self._preemptible = trials.preemptible if trials else {}
         self._bound_in_part: dict[Group, bool] = {}
         self._alike = alike
         self._reclaimable: dict[object, bool] = {}
@@ -56,19 +58,43 @@ class EligibleVictims:
 
     def on(self, node: str) -> list[Task]:
         """The victims on a node, without tasks that callbacks spare or whose bind, or gang's bind, is in flight."""
-        found, queues = list[Task](), self._queues
+        found = list[Task]()
         for task in self._cache.tasks_on(node):
-            if queues is not None and task.group.queue not in queues:
+            if not self._is_in_queues(task):
                 continue
             if not self._is_being_bound(task):
                 found.append(task)
             elif task.standing < self._priority:
                 self.on_nodes_with_binds.add(node)
+        return self._allowed(found)
+
+    def units_on(self, node: str) -> list[Unit] | None:
+        """The units of lower priority on a node, most important first, if only single pods run there and no bind is in
+        flight. They are sorted only once after a change on the node. None for other nodes.
+        """
+        row = self._row_of.get(node, -1)
+        if row < 0 or self._trials is None:
+            return None
+        pods = self._trials.single_pods(row, partial(self._cache.tasks_on, node), self._kind)
+        if pods is None:
+            return None
         if self._reclaims and self._alike:
-            return [task for task in found if self._is_reclaimable(task)]
+            answers = self._reclaimable
+            for unit, kind in pods:
+                if kind not in answers:
+                    answers[kind] = self._is_in_queues(unit.tasks[0]) and self._is_reclaimable(unit.tasks[0])
+            return [unit for unit, kind in pods if answers[kind] and unit.priority < self._priority]
+        there = [unit for unit, _ in pods if self._is_in_queues(unit.tasks[0])]
+        allowed = set(self._allowed([unit.tasks[0] for unit in there]))
+        return [unit for unit in there if unit.tasks[0] in allowed and unit.priority < self._priority]
+
+    def _allowed(self, tasks: list[Task]) -> list[Task]:
+        """Those of these tasks that callbacks do not spare."""
+        if self._reclaims and self._alike:
+            return [task for task in tasks if self._is_reclaimable(task)]
         if self._reclaims:
-            return self._runner.reclaimable(self._group, filter(self._is_of_other_queue, found))
-        return self._runner.preemptable(self._group, filter(self._is_outranked, found)) if self._limited else found
+            return self._runner.reclaimable(self._group, filter(self._is_of_other_queue, tasks))
+        return self._runner.preemptable(self._group, filter(self._is_outranked, tasks)) if self._limited else tasks
 
     def rows(self) -> BoolColumn | None:
         """The rows with a running pod of lower priority in a queue with victims; None if that may be any queue.
@@ -148,15 +174,20 @@ class EligibleVictims:
         """Whether a task is in another queue, preemptible, and the reclaimable callbacks allow it. They are asked once
         for equal ones: of one class, with equal labels, priority and device resources.
         """
-        group = task.group
-        kind: object = group
-        if group.single:
-            kind = task.cls, task.kind, task.priority, self._by_model(task), self._leaves(task)
+        kind = self._kind(task) if task.group.single else task.group
         answer = self._reclaimable.get(kind)
         if answer is None:
             answer = self._is_of_other_queue(task) and bool(self._runner.reclaimable(self._group, (task,)))
             self._reclaimable[kind] = answer
         return answer
+
+    def _kind(self, task: Task) -> Hashable:
+        """What makes single pods equal for the reclaimable callbacks."""
+        return task.group.queue, task.cls, task.kind, task.priority, self._by_model(task), self._leaves(task)
+
+    def _is_in_queues(self, task: Task) -> bool:
+        """Whether a task is in a queue with victims."""
+        return self._queues is None or task.group.queue in self._queues
 
     def _is_being_bound(self, task: Task) -> bool:
         if task.phase is Phase.ASSUMED:

@@ -7,6 +7,7 @@ pods back one by one and asks the filters each time. `Trial.reprieve` chooses.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import ge, sub
 
 from session_scheduler.framework.answers import Trial
 from session_scheduler.framework.evaluation import Spare
@@ -49,7 +50,7 @@ def by_amounts(table: NodeTable, spare: Spare, mask: BoolColumn, units: Mapping[
     rows = zip(*(column.tolist() for column in spare.values()), strict=True)
     for (node, some), row, passes in zip(units.items(), rows, mask.tolist(), strict=True):
         freed = [_amounts(numbers, unit, known) for unit in some]
-        left = [sum(amounts) for amounts in zip(row, *freed, strict=True)]
+        left = list(map(sum, zip(row, *freed, strict=True)))
         found[node] = _needed(left, freed) if passes and min(left) >= 0 else None
     return found
 
@@ -58,9 +59,8 @@ def _needed(left: list[int], freed: Sequence[Sequence[int]]) -> list[int]:
     """The places of the units that must stay removed, if `left` is spare without any of them."""
     found = []
     for place, amounts in enumerate(freed):
-        less = [have - amount for have, amount in zip(left, amounts, strict=True)]
-        if min(less) >= 0:
-            left = less
+        if all(map(ge, left, amounts)):
+            left = list(map(sub, left, amounts))
         else:
             found.append(place)
     return found
@@ -68,9 +68,11 @@ def _needed(left: list[int], freed: Sequence[Sequence[int]]) -> list[int]:
 
 def _amounts(numbers: Sequence[int], unit: Sequence[Task], known: dict[TaskClass, list[int]]) -> list[int]:
     """What a unit uses of each of these resources."""
+    found = []
     for task in unit:
-        if task.cls not in known:
-            known[task.cls] = [sum(amount for one, amount in task.cls.usage if one == number) for number in numbers]
-    if len(unit) == 1:
-        return known[unit[0].cls]
-    return [sum(amounts) for amounts in zip(*(known[task.cls] for task in unit), strict=True)]
+        amounts = known.get(task.cls)
+        if amounts is None:
+            amounts = [sum(amount for one, amount in task.cls.usage if one == number) for number in numbers]
+            known[task.cls] = amounts
+        found.append(amounts)
+    return found[0] if len(found) == 1 else list(map(sum, zip(*found, strict=True)))

@@ -30,7 +30,7 @@ from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import PlacementResult
 from session_scheduler.framework.victims import Unit, units_of
 from session_scheduler.framework.watchdog import answer_in_time
-from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView, RowIndex
+from session_scheduler.model.columns import BoolColumn, NodeView, RowIndex
 from session_scheduler.model.groups import Group, Task, unique_classes
 from session_scheduler.state.lowest_priorities import ABOVE_ALL
 
@@ -130,23 +130,23 @@ class Trial:
     @property
     def outranks_any(self) -> bool:
         """Whether any running task has a lower priority than the tasks, or than `ABOVE_ALL` to reclaim."""
-        return bool((self._lowest_priorities() < self.priority).any())
+        return bool(self._outranked_rows().any())
 
     def candidates(self, turn: int) -> tuple[RowIndex, int]:
         """The rows of `helpable` where a running task has a lower priority, in a queue with victims; and the number of
         all rows of `helpable`. The order begins after `turn` rows.
         """
-        rows = self._helpable_rows()
-        if not self.outranks_any:
+        rows, there = self._helpable_rows(), self._outranked_rows()
+        if not there.any():
             return rows[:0], len(rows)
+        in_queues = self._victims.rows()
+        there = there if in_queues is None else there & in_queues
         first = turn % max(1, len(rows))
         ordered = np.concatenate((rows[first:], rows[:first]))
-        there = self._lowest_priorities()[ordered] < self.priority
-        in_queues = self._victims.rows()
-        return ordered[there if in_queues is None else there & in_queues[ordered]], len(rows)
+        return ordered[there[ordered]], len(rows)
 
-    def _lowest_priorities(self) -> IntColumn:
-        return self._session.snapshot.cache.lowest_priorities.column()
+    def _outranked_rows(self) -> BoolColumn:
+        return self._session.snapshot.cache.lowest_priorities.column() < self.priority
 
     def _offered(self) -> BoolColumn | None:
         """The union of the node sets that plugins offer the group; None for all nodes."""
@@ -169,6 +169,13 @@ class Trial:
 
     def units(self, nodes: Iterable[str]) -> list[Unit]:
         """The units of lower priority among the eligible victims on these nodes (`running`). Raises PluginError."""
+        nodes = list(nodes)
+        if len(nodes) == 1:
+            answer_in_time()
+            with self._session.runner.collecting(self._sparing):
+                single = self._victims.units_on(nodes[0])
+            if single is not None:
+                return single
         tasks = [task for node in nodes for task in self.running(node)]
         known = None if self._session.evaluator.naive else self._session.trials.units
         return units_of(tasks, self.priority, self.is_ending, known)
@@ -222,6 +229,8 @@ class Trial:
         if self._apart is None:
             self._apart = self._session.nominated.partly_expected(self.tasks[0]) if self._session.nominations else {}
         apart = len(self._apart) + len(self._victims.on_nodes_with_binds)
+        if not apart:
+            return np.ones(len(rows), np.bool_)
         if self._shared is None or self._shared[0] != apart:
             found, row_of = np.ones(self._session.table.size, np.bool_), self._session.table.row_of
             for node in (*self._apart, *self._victims.on_nodes_with_binds):

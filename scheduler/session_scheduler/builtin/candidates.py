@@ -55,30 +55,30 @@ class CandidateSearch:
 
     def find(self, rows: RowIndex, enough: int) -> RowIndex:
         """The candidates among these rows, in this order: until there are `enough`, and one violates no budget."""
-        found, count, spares, step = [rows[:0]], 0, False, max(1, enough)
+        found, count, spares, step = rows[:0], 0, False, max(1, enough)
         for start in range(0, len(rows), step):
             part = rows[start : start + step]
             numbers = self._numbers(part)
             self._searched.append((part, numbers))
             places = self._allowed(part, numbers, enough - count, spares=spares)
-            found.append(part[places])
+            found = np.concatenate((found, part[places])) if count else part[places]
             count += len(places)
             self._found.append(numbers[_PRICE:, places])
             spares = spares or not numbers[_PRICE, places].all()
             if count >= enough and spares:
                 break
-        return np.concatenate(found)
+        return found
 
     def best(self, found: RowIndex) -> Candidate:
         """The best of the candidates that `find` has returned, like `victims.best`."""
-        left = np.arange(len(found))
-        *price, start = np.concatenate(self._found, axis=1)
-        for column in price:
-            there = column[left]
-            left = left[there == there.min()]
-        numbers = set(start[left].tolist())
-        last = max(numbers, key=self._results.things.__getitem__)
-        return self.candidate(int(found[left[0] if len(numbers) == 1 else left[start[left] == last][0]]))
+        left = self._found[0] if len(self._found) == 1 else np.concatenate(self._found, axis=1)
+        for column in range(_START - _PRICE):
+            least = np.flatnonzero(left[column] == left[column].min())
+            if len(least) < len(found):
+                found, left = found[least], left[:, least]
+        starts = left[-1].tolist()
+        last = max(set(starts), key=self._results.things.__getitem__)
+        return self.candidate(int(found[starts.index(last)]))
 
     def candidate(self, row: int) -> Candidate:
         """The candidate on a row."""
@@ -107,20 +107,25 @@ class CandidateSearch:
         places = np.flatnonzero(numbers[_KIND] == _CANDIDATE)
         traits, saves = numbers[_WHAT, places], numbers[_PRICE, places] == 0
         allowed = np.ones(len(places), np.bool_)
+        asked: set[int] = set()
         objections: dict[int, str] = {}
         end = _end(allowed, saves, wanted, spares=spares)
-        numbers_of, first = np.unique(traits, return_index=True)
-        for index in range(len(places)) if _ASK_EACH in numbers_of else sorted(first.tolist()):
+        for index, number in enumerate(traits.tolist()):
             if index >= end:
                 break
-            number = traits[index]
+            if number in asked:
+                continue
             candidate = self.candidate(int(part[places[index]]))
             why = self._trial.objection({self._trial.tasks[0]: candidate.node}, candidate.tasks)
+            if number != _ASK_EACH:
+                asked.add(number)
             if why is not None:
-                alike = traits == number if number != _ASK_EACH else np.arange(len(places)) == index
-                allowed &= ~alike
+                alike = np.flatnonzero(traits == number) if number in asked else np.array([index])
+                allowed[alike] = False
                 end = _end(allowed, saves, wanted, spares=spares)
-                objections.update(dict.fromkeys(np.flatnonzero(alike).tolist(), why))
+                objections.update(dict.fromkeys(alike.tolist(), why))
+        if not objections:
+            return places[:end]
         reached = np.flatnonzero(~allowed[:end]).tolist()
         self.rejected.update({int(part[places[index]]): objections[index] for index in reached})
         return places[:end][allowed[:end]]
@@ -129,30 +134,32 @@ class CandidateSearch:
         """The numbers of these rows, shape [column, place]. Computes and keeps the results that are missing."""
         trial, results = self._trial, self._results
         shared = trial.shares(part)
-        missing = ~(results.are_current(part) & shared)
+        places = np.flatnonzero(~(results.are_current(part) & shared))
         numbers = results.numbers.take(part, axis=1)
-        if not missing.any():
+        if not len(places):
             return numbers
-        places = np.flatnonzero(missing)
         nodes = {place: trial.node_at(row) for place, row in zip(places.tolist(), part[places].tolist(), strict=True)}
         known = trial.recall([node for place, node in nodes.items() if not shared[place]], self._now)
         unknown = [node for node in nodes.values() if known.get(node) is None]
         found = self._dry_run(unknown) if unknown else {}
         keeps = trial.shares(part[places]).tolist()
+        kept, encoded = {}, []
         for (place, node), keep in zip(nodes.items(), keeps, strict=True):
             row, value, of_node = int(part[place]), known.get(node), False
             if value is None:
                 value, of_node = found[node]
                 if of_node and not keep:
                     trial.keep(node, value, self._now)
-            encoded = self._encoded(value)
-            numbers[:, place] = encoded
+            encoded.append(self._encoded(value))
             if keep and of_node:
-                results.put(row, value, encoded)
+                kept[place] = value
             else:
                 self._own[row] = value
             if isinstance(value, FluenceError):
                 self.failure = self.failure or value
+        numbers[:, places] = np.array(encoded, np.int64).T
+        if kept:
+            results.put(part[list(kept)], kept.values(), numbers[:, list(kept)])
         return numbers
 
     def _encoded(self, found: Found) -> Sequence[int]:

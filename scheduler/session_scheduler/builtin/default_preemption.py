@@ -345,7 +345,8 @@ class _Order:
     """
 
     def __init__(self, trial: Trial, budgets: Budgets, units: Sequence[Unit], *, sparing: bool = False) -> None:
-        self.terminating = [unit for unit in units if _is_ending(trial, unit)]
+        is_ending = trial.is_ending
+        self.terminating = [unit for unit in units if is_ending(unit.tasks[0]) and _is_ending(trial, unit)]
         staying = [unit for unit in units if unit not in self.terminating] if self.terminating else units
         self.violating, others = budgets.split(staying, sparing=sparing)
         self.staying = [*self.violating, *others]

@@ -64,6 +64,8 @@ class Reclaiming:
         """The state for which `_as_decided` and the cases were computed."""
         self._cases: dict[tuple[object, ...], _Case] = {}
         """By what is asked."""
+        self._last: tuple[object, _Case] | None = None
+        """The last answer of `_case`, with what it was asked for."""
         self._gangs: bool | None = None
         """Whether groups of pods run; None until that is needed."""
         self._largest: Amounts = {}
@@ -200,13 +202,17 @@ class Reclaiming:
         state = session.ledger.committed, session.nominations.version, len(session.ledger.to_end)
         if self._state != state or session.evaluator.naive:
             self._state = state
-            self._cases = {}
+            self._cases, self._last = {}, None
+        asked = group, session.asked_for, session.reclaim_damage
+        if self._last is not None and self._last[0] == asked:
+            return self._last[1]
         key = self._asked(group)
         case = self._cases.get(key)
         if case is None:
             if not self._cases:
                 self._as_decided = self._after(self._simulated(), self._shares.as_decided())
             case = self._cases[key] = self._new_case(group)
+        self._last = asked, case
         return case
 
     def _new_case(self, group: Group) -> _Case:

@@ -60,9 +60,7 @@ class NominatedPods:
         self._behind: dict[str, tuple[tuple[int, int], frozenset[str]]] = {}
         """By queue: the state and the answer of `_queues_behind`."""
         self._state = (0, 0)
-        """The state of the session for which the following attributes were computed."""
-        self._any_first: dict[tuple[int, str], set[bool]] = {}
-        """By priority and queue of a key: whether nominated tasks come before the task; both if only some do."""
+        """The state of the session for which `_kinds` was computed."""
         self._kinds: dict[tuple[int, str], dict[str, Counter[NominatedKind]]] = {}
         """By priority and queue of a key: the answer of `_kinds_first`."""
 
@@ -86,12 +84,8 @@ class NominatedPods:
         if key[1] or nominations.starts:
             others = (other for _, tasks in nominations.waiting() for other in tasks)
             return key if any(_counts(other, key, nominations.starts) for other in others) else None
-        self._forget_outdated()
-        counts = self._any_first.get((key[0], key[2]))
-        if counts is None:
-            counts = {_is_first(standing, queue, key) for standing, queue in nominations.kinds}
-            self._any_first[key[0], key[2]] = counts
-        return None if True not in counts else _ALL if False not in counts else key
+        behind = sum(map(len, nominations.below(key[0], key[2])))
+        return None if behind == len(nominations.node_by_uid) else key if behind else _ALL
 
     def yielded_to(self, tasks: Sequence[Task], nodes: Iterable[str] | None) -> dict[str, list[Task]]:
         """Return by node, for all or for these nodes, the nominated tasks for which a group's tasks must leave room."""
@@ -138,7 +132,7 @@ class NominatedPods:
         """Forget what was computed before the last change of nominations or placements."""
         state = len(self.ledger.touched), self.nominations.version
         if self._state != state or self._naive:
-            self._state, self._any_first, self._kinds = state, {}, {}
+            self._state, self._kinds = state, {}
 
     def expected_on(self, task: Task, node: str) -> Key | None:
         """Return a key of the node's nominated tasks that a task must leave room for; None if these are all, or none.
@@ -161,9 +155,8 @@ class NominatedPods:
             return {node: key for node, key in keys if key is not None}
         key = self._key((task,), task.preemptor_priority)
         nodes = {nominations.node_by_uid[uid] for uid in key[1]}
-        for (standing, queue), tasks in nominations.kinds.items():
-            if not _is_first(standing, queue, key):
-                nodes.update(nominations.node_by_uid[uid] for uid, one in tasks.items() if one.node is None)
+        for tasks in nominations.below(key[0], key[2]):
+            nodes.update(nominations.node_by_uid[uid] for uid, one in tasks.items() if one.node is None)
         return dict.fromkeys(nodes, key)
 
     def left_out(self, task: Task) -> frozenset[str]:

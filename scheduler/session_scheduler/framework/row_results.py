@@ -6,7 +6,7 @@ changed since the last one like it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -60,11 +60,12 @@ class RowResults:
         current: BoolColumn = self._stamps[rows] == self._changes.last()[rows]
         return current
 
-    def put(self, row: int, value: Any, numbers: Sequence[int]) -> None:
-        """Store a result."""
-        self.numbers[:, row] = numbers
-        self._stamps[row] = self._changes.last()[row]
-        self.values[row] = value
+    def put(self, rows: RowIndex, values: Iterable[Any], numbers: IntColumn) -> None:
+        """Store the results of some rows; `numbers` have the shape [column, place]."""
+        self.numbers[:, rows] = numbers
+        self._stamps[rows] = self._changes.last()[rows]
+        for row, value in zip(rows.tolist(), values, strict=True):
+            self.values[row] = value
 
     def number_of(self, thing: Hashable) -> int:
         """A number, from 0, that stands for this value in a column: equal values have equal numbers."""

@@ -180,7 +180,9 @@ class Ledger:
 
     def is_ending(self, task: Task) -> bool:
         """Whether a running task is terminating, or was evicted."""
-        return task.pod.metadata.deletion_timestamp is not None or self.leaves(task)
+        metadata = task.pod.metadata  # preemption asks this about every running pod
+        uid = metadata.uid
+        return metadata.deletion_timestamp is not None or uid in self._cache.preempted or uid in self.to_end
 
     def ends_at(self, task: Task) -> float | None:
         """Return when a task on a node ends; see `Session.ends_at`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -10,14 +10,18 @@ import msgspec
 from session_scheduler.framework.answers import NoPreemption
 from session_scheduler.framework.callback_runner import Rejectors
 from session_scheduler.framework.row_results import RowChanges, RowResults
-from session_scheduler.framework.victims import SingleUnits
+from session_scheduler.framework.victims import SingleUnits, Unit, importance, single_unit
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn
-from session_scheduler.model.groups import Group
+from session_scheduler.model.groups import Group, Phase, Task
 
 _NOTHING: Final = (-2, None)
 _MOST_BYTES: Final = 2**26
 """Limits the columns of a session. The least recently used ones go first."""
+
+
+SinglePods = Sequence[tuple[Unit, int]]
+"""The pods on a row as units, the most important first, each with the number of its kind."""
 
 
 class KnownNoPreemption(msgspec.Struct, frozen=True):
@@ -45,6 +49,10 @@ class TrialCache:
         self.rows_with_victims: dict[tuple[frozenset[str], int], tuple[int, BoolColumn]] = {}
         """By queues and priority: the rows where a pod of these queues has a lower priority, after so many changes."""
         self.units: SingleUnits = {}
+        self._single_pods: dict[int, tuple[int, SinglePods | None]] = {}
+        """By row: the answers of `single_pods`, each with the number of the row's last change."""
+        self._kinds: dict[Hashable, int] = {}
+        """The numbers of the kinds of single pods."""
         self.preemptible: dict[Group, bool] = {}
         """By group of running pods: whether it may be preempted (`Group.preemptible`)."""
         self.no_preemption: dict[Any, KnownNoPreemption] = {}
@@ -58,6 +66,20 @@ class TrialCache:
     def put(self, key: Hashable, row: int, found: Any) -> None:
         """Cache a value for the row."""
         self._known.setdefault(key, {})[row] = int(self._changes.last()[row]), found
+
+    def single_pods(
+        self, row: int, tasks_on: Callable[[], Sequence[Task]], kind_of: Callable[[Task], Hashable]
+    ) -> SinglePods | None:
+        """Return the pods on the row; None if one of them is not a single pod, or its bind is in flight."""
+        stamp, found = self._single_pods.get(row, _NOTHING)
+        if stamp == self._changes.last()[row]:
+            return found
+        there, kinds, found = tasks_on(), self._kinds, None
+        if all(task.group.single and task.phase is not Phase.ASSUMED for task in there):
+            units = sorted((single_unit(task, self.units) for task in there), key=importance)
+            found = [(unit, kinds.setdefault(kind_of(unit.tasks[0]), len(kinds))) for unit in units]
+        self._single_pods[row] = int(self._changes.last()[row]), found
+        return found
 
     def sparing(self, key: Hashable) -> Rejectors:
         """Return the plugins that spared running pods in trials with this key. The caller adds to them."""

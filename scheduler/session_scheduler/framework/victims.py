@@ -55,6 +55,14 @@ def started(task: Task) -> str:
     return task.pod.status.start_time or _NOT_STARTED
 
 
+def single_unit(task: Task, known: SingleUnits) -> Unit:
+    """Return the unit of a single pod. Reads and adds to `known`."""
+    unit = known.get(task)
+    if unit is None:
+        unit = known[task] = Unit((task,), task.standing)
+    return unit
+
+
 def units_of(
     tasks: Iterable[Task],
     priority: int,
@@ -72,12 +80,9 @@ def units_of(
     found: list[Unit] = []
     single = {} if single is None else single
     for task in tasks:
-        unit = single.get(task)
-        if unit is None and task.group.single:
-            unit = single[task] = Unit((task,), task.standing)
-        if unit is None:
+        if not task.group.single:
             members.setdefault(task.group, []).append(task)
-        elif unit.priority < priority:
+        elif (unit := single_unit(task, single)).priority < priority:
             found.append(unit)
     for group, there in members.items():
         if _is_whole(group):

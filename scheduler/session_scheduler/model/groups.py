@@ -281,6 +281,10 @@ class Group(msgspec.Struct, eq=False):
     @property
     def preemptible(self) -> bool:
         """Whether the group is preemptible: by the PodGroup's or a pod's label, else if its priority is below 100."""
+        if len(self.tasks) == 1 and self.pod_group is None:  # shortcut: preemption reads this for every running pod
+            (task,) = self.tasks.values()
+            if PREEMPTIBILITY_LABEL not in task.pod.metadata.labels:
+                return self.priority < NON_PREEMPTIBLE_PRIORITY
         for labels in self.labels():
             value = labels.get(PREEMPTIBILITY_LABEL)
             if value in ("preemptible", "non-preemptible"):

@@ -13,7 +13,6 @@ et al., NSDI 2011 (dominant resources).
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
-from copy import copy
 from fractions import Fraction
 from math import inf
 from types import MappingProxyType
@@ -177,10 +176,7 @@ class QueueShares:
 
     def as_decided(self) -> QueueShares:
         """The same fair shares, with a fixed copy of the decided amounts in place of the current counts."""
-        found = copy(self)
-        found.has = {name: one.as_decided() for name, one in self.has.items()}
-        found._steps, found._orders = {}, {}
-        return found
+        return self._with({name: one.as_decided() for name, one in self.has.items()})
 
     def with_more(self, changes: Iterable[Change]) -> QueueShares:
         """The same fair shares, with these changes applied to the counts."""
@@ -192,8 +188,12 @@ class QueueShares:
                 for total in (had[name].allocated, had[name].kept) if change.kept else (had[name].allocated,):
                     for resource, amount in change.amounts.items():
                         total[resource] = total.get(resource, 0) + change.sign * amount
-        found = copy(self)
-        found.has = {**self.has, **had}
+        return self._with({**self.has, **had}) if had else self
+
+    def _with(self, has: Mapping[str, Counts]) -> QueueShares:
+        """The same fair shares, with other counts."""
+        found = object.__new__(QueueShares)
+        found.tree, found.total, found.fair, found.has = self.tree, self.total, self.fair, has
         found._steps, found._orders = {}, {}
         return found
 

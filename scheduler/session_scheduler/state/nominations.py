@@ -32,9 +32,9 @@ class Nominations:
         """The pods (uids) that keep their node even if they are rejected, whatever their status says."""
         self.version = 0
         """Incremented whenever a nomination begins, ends or changes."""
-        self.kinds: dict[tuple[int, str], dict[str, Task]] = {}
-        """By standing and queue: the nominated tasks by uid, as of their nomination or the last `recount`."""
-        self._kind_of: dict[str, tuple[int, str]] = {}
+        self._kinds: dict[str, dict[int, dict[str, Task]]] = {}
+        """By queue and standing: the nominated tasks by uid, as of their nomination or the last `recount`."""
+        self._kind_of: dict[str, tuple[str, int]] = {}
         self.ended: dict[tuple[Task, str], None] = {}
         """The nominations, as (task, node), that have ended since `drain_ended`; without tasks that are on the node."""
         self._on_change = on_change
@@ -110,13 +110,20 @@ class Nominations:
         self.active = True
         self.kept.add(task.uid)
 
+    def below(self, standing: int, queue: str) -> Iterator[dict[str, Task]]:
+        """The nominated tasks of a queue (all queues if empty) with a lower standing, by uid, for each standing."""
+        for kinds in (self._kinds.get(queue, {}),) if queue else self._kinds.values():
+            for each, tasks in kinds.items():
+                if each < standing:
+                    yield tasks
+
     def _count(self, task: Task) -> None:
-        kind = self._kind_of[task.uid] = task.standing, task.group.queue
-        self.kinds.setdefault(kind, {})[task.uid] = task
+        queue, standing = self._kind_of[task.uid] = task.group.queue, task.standing
+        self._kinds.setdefault(queue, {}).setdefault(standing, {})[task.uid] = task
 
     def recount(self) -> None:
-        """Recompute `kinds` after priorities or queues have changed."""
-        self.kinds.clear()
+        """Update the answers of `below` after priorities or queues have changed."""
+        self._kinds.clear()
         for tasks in self._on_node.values():
             for task in tasks.values():
                 self._count(task)
@@ -132,10 +139,10 @@ class Nominations:
         if task.node != node:
             self.ended[task, node] = None
         del self._on_node[node][task.uid]
-        kind = self._kind_of.pop(task.uid)
-        del self.kinds[kind][task.uid]
-        if not self.kinds[kind]:
-            del self.kinds[kind]
+        queue, standing = self._kind_of.pop(task.uid)
+        del self._kinds[queue][standing][task.uid]
+        if not self._kinds[queue][standing]:
+            del self._kinds[queue][standing]
         if not self._on_node[node]:
             del self._on_node[node]
         self.version += 1

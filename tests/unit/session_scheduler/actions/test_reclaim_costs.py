@@ -26,7 +26,7 @@ NODES = 60
 WAITING = 20
 QUEUES = 6
 COUNTED: tuple[tuple[type, str], ...] = (
-    (EligibleVictims, "on"), (Trial, "objection"), (Trial, "fit_each"), (Trial, "reprieve"),
+    (EligibleVictims, "units_on"), (Trial, "objection"), (Trial, "fit_each"), (Trial, "reprieve"),
     (NominatedPods, "expected_on"), (NominatedPods, "yielded_to"), (CallbackRunner, "preemptable"),
     (Reclaiming, "is_reclaimable"),
 )  # fmt: skip
@@ -70,7 +70,7 @@ def test_the_victims_of_a_node_are_listed_again_only_after_a_change(calls: Count
     cluster.run()
     victims = len(cluster.scheduler.cache.preempted)
     assert victims > 10
-    assert NODES <= calls["on"] <= NODES + 2 * victims
+    assert NODES <= calls["units_on"] <= NODES + 2 * victims
 
 
 def test_callbacks_evaluate_alike_victims_once_for_each_preemptor(calls: Counter[str]) -> None:
@@ -176,7 +176,7 @@ def test_reclaim_lists_no_victims_on_nodes_of_queues_within_their_share(calls: C
     cluster.run()
     victims = len(cluster.scheduler.cache.preempted)
     assert victims > 2
-    assert NODES <= calls["on"] <= NODES + victims
+    assert NODES <= calls["units_on"] <= NODES + victims
 
 
 def test_preemption_lists_no_victims_on_nodes_without_pods_of_the_queue(calls: Counter[str]) -> None:
@@ -185,7 +185,7 @@ def test_preemption_lists_no_victims_on_nodes_without_pods_of_the_queue(calls: C
         cluster.add(pod(f"p{name}-{priority}", cpu="1", queue=f"q{name}", priority=priority) for priority in (100, 200))
     cluster.run()
     assert calls["preemptable"] == 0
-    assert calls["on"] <= NODES + 2 * len(cluster.scheduler.cache.preempted)
+    assert calls["units_on"] <= NODES + 2 * len(cluster.scheduler.cache.preempted)
 
 
 def test_nominated_pods_of_other_queues_are_not_visited_one_by_one(calls: Counter[str]) -> None:
