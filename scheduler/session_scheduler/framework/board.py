@@ -188,7 +188,7 @@ class Board:
         self, view: NodeView, mask: BoolColumn, scope: Scope, filters: Sequence[Filtering] | None = None
     ) -> None:
         """Run the filters of a scope, or these of them."""
-        if len(mask) > 1 and not mask.any():
+        if not np.count_nonzero(mask):
             return
         for filtering in self.evaluation.filters if filters is None else filters:
             if filtering.scope is scope:
