@@ -12,7 +12,7 @@ from session_scheduler.actions.trial import Trial
 from session_scheduler.builtin.proportion import QueueOrder
 from session_scheduler.builtin.reclaiming import Reclaiming
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
-from session_scheduler.framework import nominated_pods
+from session_scheduler.framework import nominated_pods, trial_cache
 from session_scheduler.framework.board import Board
 from session_scheduler.framework.callback_runner import CallbackRunner
 from session_scheduler.framework.callbacks import Scenario
@@ -73,6 +73,18 @@ def test_the_victims_of_a_node_are_listed_again_only_after_a_change(calls: Count
     assert NODES <= calls["units_on"] <= NODES + 2 * victims
 
 
+def test_the_pods_of_a_node_are_sorted_once_for_all_kinds_of_preemptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = full_cluster()
+    sizes = ("1", "500m", "250m")
+    cluster.add(pod(f"p{number}", cpu=sizes[number % 3], queue="q0") for number in range(WAITING))
+    calls: Counter[str] = Counter()
+    monkeypatch.setattr(trial_cache, "single_unit", _counted(trial_cache.single_unit, calls, "pods"))
+    cluster.run()
+    victims = len(cluster.scheduler.cache.preempted)
+    assert victims > 10
+    assert 2 * NODES <= calls["pods"] <= 2 * (NODES + 2 * victims)
+
+
 def test_callbacks_evaluate_alike_victims_once_for_each_preemptor(calls: Counter[str]) -> None:
     cluster = full_cluster()
     cluster.add(pod(f"p{number}", cpu="1", queue="q0") for number in range(WAITING))
@@ -105,6 +117,29 @@ def test_pods_that_ask_the_same_share_the_rules_of_reclaim(monkeypatch: pytest.M
     cluster.run()
     assert not cluster.scheduler.cache.preempted
     assert 0 < calls["rules"] <= len(DAMAGES)
+
+
+def test_what_a_pod_may_reclaim_is_looked_up_once_for_all_callbacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+    monkeypatch.setattr(Reclaiming, "_asked", _counted(Reclaiming._asked, calls, "asked"))
+    cluster = full_cluster()
+    cluster.add(pod(f"p{number}", cpu="1", queue="q0") for number in range(WAITING))
+    cluster.run()
+    assert len(cluster.scheduler.cache.preempted) > 10
+    assert WAITING // 2 < calls["asked"] <= 2 * WAITING
+
+
+def test_decisions_without_placements_do_not_compare_rejected_nodes_with_nominated_pods(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: Counter[str] = Counter()
+    counting = nominated_pods._Counting
+    monkeypatch.setattr(counting, "run", _counted(counting.run, calls, "run"))
+    cluster = full_cluster()
+    cluster.add(pod(f"p{number}", cpu="1", queue=f"q{number % QUEUES}") for number in range(WAITING))
+    cluster.run()
+    assert len(cluster.scheduler.cache.nominations.node_by_uid) > 10
+    assert calls["run"] <= QUEUES
 
 
 def test_preemptors_call_no_filter_again_if_only_victims_and_nominations_change() -> None:
@@ -200,6 +235,16 @@ def test_nominated_pods_of_other_queues_are_not_visited_one_by_one(calls: Counte
     assert len(cluster.scheduler.cache.nominations.node_by_uid) > nominated
     assert calls["yielded_to"] == 0
     assert calls["expected_on"] == 0
+
+
+def test_the_nominated_pods_of_a_queue_are_found_without_those_of_other_queues() -> None:
+    cluster = full_cluster()
+    cluster.add(pod(f"p{number}", cpu="1", queue=f"q{number % QUEUES}", priority=100) for number in range(WAITING))
+    cluster.run()
+    below = cluster.scheduler.cache.nominations.below
+    assert [len(tasks) for tasks in below(101, "q0")] == [len(range(0, WAITING, QUEUES))]
+    assert not list(below(100, "q0"))
+    assert sorted(map(len, below(101, ""))) == sorted(len(range(first, WAITING, QUEUES)) for first in range(QUEUES))
 
 
 def test_the_kinds_of_nominated_pods_are_compared_once_for_alike_preemptors(monkeypatch: pytest.MonkeyPatch) -> None:

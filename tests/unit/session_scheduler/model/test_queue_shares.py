@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from session_scheduler.model.queue_shares import Counts, QueueShares
+from session_scheduler.model.queue_shares import Change, Counts, QueueShares
 from session_scheduler.model.queues import QueueSpec, QueueTree
 
 
@@ -94,3 +94,11 @@ def test_a_queue_without_weight_has_a_share_of_what_no_sibling_deserves_if_it_de
     found = QueueShares(QueueTree(queues), {"cpu": 9, "gpu": 4}, counts).fair
     assert [found[name].get("cpu", 0) for name in "abc"] == [3, 3, 0]
     assert [found[name].get("gpu", 0) for name in "abc"] == [1, 2, 0]
+
+
+def test_shares_are_copied_only_for_changes() -> None:
+    found = shares(10, QueueSpec("a"), QueueSpec("b"), has={"a": (2, 0), "b": (2, 0)})
+    assert found.with_more(()) is found
+    more = found.with_more([Change("a", cpu(3), 1, kept=False)])
+    assert (more.has["a"].allocated, more.has["b"].allocated) == (cpu(5), cpu(2))
+    assert (found.has["a"].allocated, more.fair) == (cpu(2), found.fair)
