@@ -6,7 +6,6 @@ do. So all decisions together, including earlier ones whose victims are still te
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -345,11 +344,12 @@ def needs_of(queues: QueueUse, tasks: Iterable[Task]) -> Amounts:
 def freed_by(queues: QueueUse, tasks: Iterable[Task]) -> Amounts:
     """What tasks free together if they end. A claim that other pods on nodes use stays allocated."""
     total: Amounts = {}
-    users: Counter[str] = Counter()
+    users: dict[str, int] = {}
     for task in tasks:
         add_each(total, task.cls.queue_amounts)
         add_each(total, queues.devices_of(task))
-        users.update(dict.fromkeys(task.cls.claims, int(task.node is not None)))
+        for claim in task.cls.claims:
+            users[claim] = users.get(claim, 0) + (task.node is not None)
     for claim, count in users.items():
         if count == queues.claims.holders(claim):
             add_each(total, queues.claims.amounts(claim))

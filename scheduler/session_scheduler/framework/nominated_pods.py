@@ -18,7 +18,7 @@ from session_scheduler.framework.answers import Scope
 from session_scheduler.framework.evaluation import Evaluation, Spare, evaluate
 from session_scheduler.framework.node_refusals import NodeRefusals, Verdict
 from session_scheduler.framework.statement import Ledger
-from session_scheduler.model.columns import BoolColumn, NodeView
+from session_scheduler.model.columns import BoolColumn, NodeView, RowIndex
 from session_scheduler.model.durations import known_seconds
 from session_scheduler.model.groups import SYSTEM_CRITICAL, Task
 from session_scheduler.state.cache import Cache
@@ -268,7 +268,9 @@ class _Counting:
 
     def refusals(self, view: NodeView, task: Task | None) -> NodeRefusals:
         """Return the refusals of the filters, with the nominated tasks counted."""
-        return NodeRefusals.of_rows(self._verdicts(view, task))
+        rows, expected = view.row_numbers, self._expected(view)
+        parts = np.split(rows, len(rows)) if self._evaluation.any_filters else [rows]
+        return NodeRefusals.of_rows(one for part in parts for one in self._verdicts(part, expected, task))
 
     def fits_if(self, view: NodeView) -> Sequence[Sequence[str] | None]:
         """Unknown: `explain` asks the filters themselves."""
@@ -286,13 +288,11 @@ class _Counting:
                     columns[number][place] -= amount
         return True
 
-    def _verdicts(self, view: NodeView, task: Task | None) -> Iterator[Verdict]:
-        expected = self._expected(view)
-        for row in view.row_numbers.tolist():
-            with self._counted({row: expected.get(row, [])}):
-                mask = np.ones(1, np.bool_)
-                found = evaluate(self._evaluation, NodeView(self._table, np.array([row])), mask, task)
-            yield found.get(0) or Verdict(NAME, ())
+    def _verdicts(self, rows: RowIndex, expected: Expected, task: Task | None) -> list[Verdict]:
+        """Return why these rows reject the class while their nominated tasks are counted together."""
+        with self._counted({row: expected.get(row, ()) for row in rows.tolist()}):
+            found = evaluate(self._evaluation, NodeView(self._table, rows), np.ones(len(rows), np.bool_), task)
+        return [found.get(place) or Verdict(NAME, ()) for place in range(len(rows))]
 
     @contextmanager
     def _counted(self, expected: Expected) -> Iterator[None]:

@@ -146,9 +146,11 @@ class Group(msgspec.Struct, eq=False):
     """The PodGroup's priority, from its spec or its PriorityClass; None if it has neither."""
     key: str = ""
     """As `GroupRef.key`: equal for all references to the group. Set from `ref`."""
+    single: bool = False
+    """Whether this is a single pod without a group. Set from `ref`."""
 
     def __post_init__(self) -> None:
-        self.key = self.ref.key
+        self.key, self.single = self.ref.key, self.ref.single
 
     @property
     def name(self) -> str:
@@ -159,11 +161,6 @@ class Group(msgspec.Struct, eq=False):
     def namespace(self) -> str:
         """The namespace of all its pods."""
         return self.ref.namespace
-
-    @property
-    def single(self) -> bool:
-        """Whether this is a single pod without a group."""
-        return self.ref.single
 
     @property
     def missing(self) -> bool:

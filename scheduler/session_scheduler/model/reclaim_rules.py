@@ -62,8 +62,10 @@ class Reclaim:
         self._preemptible = preemptible
         self._damage = damage
         self._path = self._tree.path(queue)
-        self._givers: dict[str, _Giver | None] = {}
-        """By victims' queue; None if it cannot have victims."""
+        self._givers: dict[tuple[str, Right], _Giver] = {}
+        """By victims' queue, and the right of the reclaiming queue or its ancestor where the two are compared."""
+        self._unchanged: dict[str, Right | str] = {}
+        """By ancestor: its right, or why it has none, if no pods are evicted."""
         found = self._rights({})
         self.excess = found if isinstance(found, str) else None
         """Why the queue or an ancestor exceeds its share with the needs if no pods are evicted; None if none does."""
@@ -130,9 +132,7 @@ class Reclaim:
             return rights
         left = {}
         for queue, amounts in sorted(units, key=lambda unit: (sorted(unit[1].items()), unit[0])):
-            own, other = _first_difference(self._tree, self._queue, queue)
-            giver = _Giver(self._shares, queue, other, rights[own], self._needs)
-            why = giver.why_not(amounts, left, self._damage)
+            why = self._compared(queue, rights).why_not(amounts, left, self._damage)
             if why is not None:
                 return why
             self._take(queue, amounts, left)
@@ -144,12 +144,17 @@ class Reclaim:
         """The victims' queue; None if it may have no victims with at most this damage."""
         if damage < ELSEWHERE and self._excessive and not set(self._excessive).issubset(self._tree.path(queue)):
             return None
-        if queue not in self._givers:
-            self._givers[queue] = None
-            if queue != self._queue and self._tree.usable(queue) and not isinstance(self._open, str):
-                own, other = _first_difference(self._tree, self._queue, queue)
-                self._givers[queue] = _Giver(self._shares, queue, other, self._open[own], self._needs)
-        return self._givers[queue]
+        if queue == self._queue or not self._tree.usable(queue) or isinstance(self._open, str):
+            return None
+        return self._compared(queue, self._open)
+
+    def _compared(self, queue: str, rights: Mapping[str, Right]) -> _Giver:
+        """The victims' queue, compared with the reclaiming queue, which has these rights."""
+        own, other = _first_difference(self._tree, self._queue, queue)
+        key = queue, rights[own]
+        if key not in self._givers:
+            self._givers[key] = _Giver(self._shares, queue, other, rights[own], self._needs)
+        return self._givers[key]
 
     def _take(self, queue: str, amounts: Mapping[str, int], left: dict[str, Amounts]) -> None:
         """Remove a unit from what its queue and the queues above it have."""
@@ -171,6 +176,14 @@ class Reclaim:
         return found
 
     def _right(self, name: str, left: Mapping[str, int] | None) -> Right | str:
+        if left is not None:
+            return self._right_with(name, left)
+        if name not in self._unchanged:
+            self._unchanged[name] = self._right_with(name, self._shares.has[name].allocated)
+        return self._unchanged[name]
+
+    def _right_with(self, name: str, has: Mapping[str, int]) -> Right | str:
+        """The right of the queue or an ancestor that has these amounts, or why it has none."""
         shares, needs = self._shares, self._needs
         deserved, fair = self._tree.specs[name].deserved, shares.fair[name]
         if not self._preemptible:
@@ -178,7 +191,6 @@ class Reclaim:
             for resource in needs.keys() & deserved.keys():
                 if kept.get(resource, 0) + needs[resource] > deserved[resource]:
                     return f"queue {name!r} would exceed its deserved {resource} with non-preemptible pods"
-        has = shares.has[name].allocated if left is None else left
         above = next((one for one in needs if has.get(one, 0) + needs[one] > fair.get(one, 0)), None)
         if shares.deserves(name, needs, has):
             return Right(frozenset(needs.keys() & deserved.keys()), above is None)

@@ -62,7 +62,7 @@ def counted() -> Iterator[Counter[str]]:
         count(Board, "_score", "scored boards")
         count(Board, "capacity", "counted capacities")
         count(RowResults, "__init__", "columns of victims")
-        count(Trial, "running", "nodes listed for victims")
+        count(Trial, "units", "nodes listed for victims")
         real = HookCall.__call__
 
         def called(call: HookCall, *args: Any) -> Any:
