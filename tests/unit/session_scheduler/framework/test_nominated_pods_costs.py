@@ -75,9 +75,11 @@ def test_nominated_pods_are_counted_only_on_nodes_that_fit_without_them(monkeypa
     assert len(cluster.scheduler.cache.nominations.node_by_uid) == 20
     cluster.add(pod("waits", cpu="1", priority=1))
     counts = counted(monkeypatch, nominated_pods._Counting, "_counted", lambda _, expected: len(expected))
+    explained = counted(monkeypatch, nominated_pods, "evaluate", lambda _, view, *__: len(view))
     cluster.run()
     cluster.assert_pending("waits")
     assert max(counts) == 5
+    assert explained == [5], "the reasons of all of these nodes are computed at once"
 
 
 def test_for_a_nominated_pod_only_its_node_is_evaluated(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:

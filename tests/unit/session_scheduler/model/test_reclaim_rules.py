@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+import pytest
+
+from session_scheduler.model import reclaim_rules
 from session_scheduler.model.queue_shares import Counts, QueueShares
 from session_scheduler.model.queues import QueueSpec, QueueTree
 from session_scheduler.model.reclaim_rules import BELOW_SHARE, ELSEWHERE, NO_DAMAGE, Reclaim
@@ -151,3 +155,19 @@ def test_victims_on_one_node_cannot_suffice_if_an_ancestor_exceeds_its_share_by_
     assert rules.refusal is None, "eight CPUs of its sibling could be evicted"
     assert rules.exceeds_by_more(cpu(5)) is None
     assert rules.exceeds_by_more(cpu(4)) == "queue 'd1' exceeds its share by more than victims on one node would free"
+
+
+def test_two_queues_are_compared_once_for_all_victims(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[object, ...]] = []
+    compare = reclaim_rules._Giver.__init__
+
+    def counted(self: Any, *arguments: Any) -> None:
+        compared.append(arguments)
+        compare(self, *arguments)
+
+    monkeypatch.setattr(reclaim_rules._Giver, "__init__", counted)
+    found = shares(10, QueueSpec("a"), QueueSpec("b"), has={"a": (10, 0), "b": (0, 10)})
+    rules = Reclaim(found, "b", cpu(3), preemptible=True)
+    assert rules.may_evict("a", cpu(1))
+    assert [rules.objection([("a", cpu(1))] * count) for count in (1, 2, 3)] == [None] * 3
+    assert len(compared) == 1
