@@ -269,7 +269,8 @@ class _Counting:
     def refusals(self, view: NodeView, task: Task | None) -> NodeRefusals:
         """Return the refusals of the filters, with the nominated tasks counted."""
         rows, expected = view.row_numbers, self._expected(view)
-        parts = np.split(rows, len(rows)) if self._evaluation.any_filters else [rows]
+        step = 1 if self._evaluation.any_filters else max(1, len(rows))
+        parts = (rows[start : start + step] for start in range(0, len(rows), step))
         return NodeRefusals.of_rows(one for part in parts for one in self._verdicts(part, expected, task))
 
     def fits_if(self, view: NodeView) -> Sequence[Sequence[str] | None]:
@@ -290,7 +291,7 @@ class _Counting:
 
     def _verdicts(self, rows: RowIndex, expected: Expected, task: Task | None) -> list[Verdict]:
         """Return why these rows reject the class while their nominated tasks are counted together."""
-        with self._counted({row: expected.get(row, ()) for row in rows.tolist()}):
+        with self._counted({row: expected[row] for row in rows.tolist() if row in expected}):
             found = evaluate(self._evaluation, NodeView(self._table, rows), np.ones(len(rows), np.bool_), task)
         return [found.get(place) or Verdict(NAME, ()) for place in range(len(rows))]
 
