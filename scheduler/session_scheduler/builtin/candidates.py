@@ -159,7 +159,8 @@ class CandidateSearch:
                 self.failure = self.failure or value
         numbers[:, places] = np.array(encoded, np.int64).T
         if kept:
-            results.put(part[list(kept)], kept.values(), numbers[:, list(kept)])
+            stored = list(kept)
+            results.put(part[stored], kept.values(), numbers[:, stored])
         return numbers
 
     def _encoded(self, found: Found) -> Sequence[int]:
