@@ -18,6 +18,7 @@ from session_scheduler.framework.callback_runner import CallbackRunner
 from session_scheduler.framework.callbacks import Scenario
 from session_scheduler.framework.nominated_pods import NominatedPods
 from session_scheduler.framework.session import Session
+from session_scheduler.framework.victims import single_unit
 from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.reclaim_rules import DAMAGES, Reclaim
 from session_scheduler.testing import FakeCluster, node, pod
@@ -78,7 +79,7 @@ def test_the_pods_of_a_node_are_sorted_once_for_all_kinds_of_preemptors(monkeypa
     sizes = ("1", "500m", "250m")
     cluster.add(pod(f"p{number}", cpu=sizes[number % 3], queue="q0") for number in range(WAITING))
     calls: Counter[str] = Counter()
-    monkeypatch.setattr(trial_cache, "single_unit", _counted(trial_cache.single_unit, calls, "pods"))
+    monkeypatch.setattr(trial_cache, "single_unit", _counted(single_unit, calls, "pods"))
     cluster.run()
     victims = len(cluster.scheduler.cache.preempted)
     assert victims > 10
