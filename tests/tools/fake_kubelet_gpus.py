@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 from unittest import mock
 
-from session_scheduler.builtin import gpu_reservation_reconciler
 from session_scheduler.cluster.port import Kube
 from session_scheduler.model.gpu_reservations import RESERVATION, RESERVED_DEVICE
 from session_scheduler.model.gpu_shares import GPU, GPU_DEVICE, GPU_FRACTION
@@ -19,10 +19,11 @@ NVIDIA = "nvidia.com/gpu"
 SYSTEM = "kube-system"
 
 
-def reserved(seconds: float = 1, **options: Any) -> FakeCluster:
+def reserved(seconds: float = 1, unused_seconds: float = 15, **options: Any) -> FakeCluster:
     """A cluster whose nodes may have whole and shared GPUs at once."""
     cluster = FakeCluster(**options)
-    cluster.use("GpuSharing", {"wholeGpus": "reserved", "reservations": {"seconds": seconds}})
+    reservations = {"seconds": seconds, "unusedSeconds": unused_seconds}
+    cluster.use("GpuSharing", {"wholeGpus": "reserved", "reservations": reservations})
     return cluster
 
 
@@ -84,10 +85,11 @@ class Kubelets:
         """All reservation pods."""
         return [one for one in self.memory.objects(Pod) if RESERVATION in one.metadata.labels]
 
-    def reconcile(self, *, unused_seconds: float = 0.0) -> None:
-        """Run the background task of the plugin once. By default it deletes unneeded reservation pods without delay."""
-        with mock.patch.object(gpu_reservation_reconciler, "UNUSED_SECONDS", unused_seconds):
-            finished(self.cluster.plugin("GpuSharing")._reservations._reconciler.reconcile(self.memory))
+    def reconcile(self, *, at_once: bool = True) -> None:
+        """Run the background task of the plugin once. With `at_once` it deletes unneeded pods without delay."""
+        reconciler = self.cluster.plugin("GpuSharing")._reservations._reconciler
+        with mock.patch.object(reconciler, "_unused_seconds", 0.0) if at_once else nullcontext():
+            finished(reconciler.reconcile(self.memory))
 
     def check(self) -> None:
         """Assert that no device is given whole and in part, and that none is overcommitted."""

@@ -47,6 +47,11 @@ class ReservationArguments(PluginArguments):
     priority_class_name: str = "system-node-critical"
     seconds: Annotated[float, Field(ge=1, le=600)] = 30.0
     """How long the binding of a pod waits for its reservation pods."""
+    unused_seconds: Annotated[float, Field(ge=15, le=3600)] = 15.0
+    """How long no pod has needed a reservation pod before the background task deletes it.
+
+    Longer than `renewSeconds`, for which a replica may write after it last renewed its lease.
+    """
 
 
 @dataclass(eq=False, slots=True)

@@ -23,11 +23,6 @@ from session_scheduler.model.objects import Pod
 _log = structlog.get_logger(__name__)
 _REPLACE_SECONDS: Final = 60.0
 """The minimum time between two replacements on a node, unless each got a device that no pod shares."""
-UNUSED_SECONDS: Final = 15.0
-"""How long a reservation pod is unneeded before the background task deletes it.
-
-It is longer than the default of `renewSeconds`, for which a replica may write after it last renewed its lease.
-"""
 _CHECK_SECONDS: Final = 10.0
 _CHECK_SOON_SECONDS: Final = 1.0
 """The time between two passes while a report or the time can change the result."""
@@ -37,7 +32,9 @@ _AFTER_ERROR: Final = 2.0
 class ReservationReconciler:
     """Reconciles the reservation pods with the pods that share GPUs, on the nodes that have changed."""
 
-    def __init__(self, pods: ReservationPods, closed: ClosedNodes) -> None:
+    def __init__(self, pods: ReservationPods, closed: ClosedNodes, unused_seconds: float) -> None:
+        """`unused_seconds`: how long no pod has needed a reservation pod before its deletion."""
+        self._unused_seconds = unused_seconds
         self._pods = pods
         self._closed = closed
         self._disappeared: dict[str, Pod] = {}
@@ -152,12 +149,12 @@ class ReservationReconciler:
             raise
 
     def _unused(self, node: str) -> list[Pod]:
-        """The surplus of a node that no pod has needed, and no client has written to, for UNUSED_SECONDS."""
+        """The surplus of a node that no pod has needed, and no client has written to, for long enough."""
         now, before, surplus = self._time(), self._unneeded.pop(node, {}), self._pods.surplus(node)
         since = {version: before.get(version, now) for version in map(_version, surplus)}
         if since:
             self._unneeded[node] = since
-        return [pod for pod in surplus if not is_live(pod) or now - since[_version(pod)] >= UNUSED_SECONDS]
+        return [pod for pod in surplus if not is_live(pod) or now - since[_version(pod)] >= self._unused_seconds]
 
     async def _replace(self, cluster: Cluster, node: str) -> None:
         """Create reservation pods for the lost ones, again and again until they get the devices that pods share."""

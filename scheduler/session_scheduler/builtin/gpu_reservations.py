@@ -6,7 +6,7 @@ A background task deletes it after the last pod on the GPU.
 
 Names of reservation pods are random, so a report can never be about an earlier pod. Before a pod uses an existing
 reservation pod, `prebind` writes to it, and a deletion requires the resourceVersion that the decision read. The
-background task deletes only pods whose resourceVersion has not changed for `UNUSED_SECONDS`. A replica that no longer
+background task deletes only pods whose resourceVersion has not changed for `unusedSeconds`. A replica that no longer
 leads, and does not know it, has stopped writing by then. So no replica deletes a reservation pod that another one has
 just created, or has just begun to use.
 
@@ -53,7 +53,7 @@ class Reservations:
         self._seconds = arguments.seconds
         self._pods = ReservationPods(arguments, resources, in_flight)
         self._closed = ClosedNodes(self._pods)
-        self._reconciler = ReservationReconciler(self._pods, self._closed)
+        self._reconciler = ReservationReconciler(self._pods, self._closed, arguments.unused_seconds)
         self._locks: dict[str, dict[int, asyncio.Lock]] = {}
         """By node and GPU."""
         self._time = time.monotonic

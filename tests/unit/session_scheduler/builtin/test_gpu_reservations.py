@@ -10,8 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from session_scheduler.builtin import gpu_closed_nodes, gpu_reservation_reconciler
-from session_scheduler.builtin.gpu_reservation_pods import ReservationError
-from session_scheduler.builtin.gpu_reservation_reconciler import UNUSED_SECONDS
+from session_scheduler.builtin.gpu_reservation_pods import ReservationArguments, ReservationError
 from session_scheduler.builtin.gpu_reservations import LAST_SHARER
 from session_scheduler.cluster.errors import Forbidden, Unavailable
 from session_scheduler.engine.explain import explain_pending
@@ -42,18 +41,18 @@ def world(gpus: int = 2, nodes: int = 1, **options: Any) -> tuple[FakeCluster, K
     return cluster, Kubelets(cluster, max)
 
 
-def shared(gpus: int) -> tuple[FakeCluster, Kubelets, Pod]:
+def shared(gpus: int, **options: Any) -> tuple[FakeCluster, Kubelets, Pod]:
     """A node where the pod `a` shares a GPU, and its reservation pod."""
-    cluster, kubelets = world(gpus)
+    cluster, kubelets = world(gpus, **options)
     cluster.add(part("a", "0.5"))
     cluster.run()
     (held,) = kubelets.reservations()
     return cluster, kubelets, held
 
 
-def unneeded(gpus: int) -> tuple[FakeCluster, Kubelets, Pod]:
+def unneeded(gpus: int, **options: Any) -> tuple[FakeCluster, Kubelets, Pod]:
     """A node with a reservation pod that no pod needs any more."""
-    cluster, kubelets, held = shared(gpus)
+    cluster, kubelets, held = shared(gpus, **options)
     cluster.delete_pod("a")
     cluster.run()
     return cluster, kubelets, held
@@ -824,6 +823,25 @@ def test_another_change_of_a_reservation_pod_does_not_stop_its_deletion() -> Non
     assert not kubelets.reservations()
 
 
+@pytest.mark.parametrize("seconds", [15, 40])
+def test_a_reservation_pod_stays_as_long_as_the_configuration_says(seconds: int) -> None:
+    cluster, kubelets, _ = unneeded(2, unused_seconds=seconds)
+    now = 100.0
+    cluster.plugin("GpuSharing")._reservations._reconciler._time = lambda: now
+    for after, stays in ((0, 1), (seconds - 1, 1), (seconds, 0)):
+        now = 100.0 + after
+        kubelets.reconcile(at_once=False)
+        cluster.run()
+        assert len(kubelets.reservations()) == stays
+
+
+@pytest.mark.parametrize("seconds", [14, 3601])
+def test_the_time_that_a_reservation_pod_stays_is_bounded(seconds: int) -> None:
+    """A replica may write for `renewSeconds` after it last renewed its lease."""
+    with pytest.raises(ValueError, match="unused_seconds"):
+        ReservationArguments(unused_seconds=seconds)
+
+
 @pytest.mark.parametrize("other", ["an earlier reservation pod", "a new one"])
 def test_an_unneeded_reservation_pod_that_another_replica_writes_to_is_not_deleted_for_a_while(other: str) -> None:
     """This replica does not know that it leads no longer: it sees what its successor writes, and not for which pod."""
@@ -835,7 +853,7 @@ def test_an_unneeded_reservation_pod_that_another_replica_writes_to_is_not_delet
     def after(seconds: float) -> list[str]:
         nonlocal now
         now += seconds
-        kubelets.reconcile(unused_seconds=UNUSED_SECONDS)
+        kubelets.reconcile(at_once=False)
         cluster.run()
         return sorted(one.metadata.name for one in kubelets.reservations())
 
