@@ -32,15 +32,20 @@ _RESERVED_IF: Final = "reservation pods held all shared GPUs of {}"
 class GpuColumns:
     """Which of a view's nodes fit a share or whole GPUs, their scores, and the reasons of the others."""
 
-    def __init__(self, nodes: NodeView, gpus: Gpus, *, reserved: bool = False, closed: Sequence[int] = ()) -> None:
+    # more than five parameters: the settings of one session
+    def __init__(
+        self, nodes: NodeView, gpus: Gpus, *, reserved: bool = False, closed: Sequence[int] = (), kept_whole: int = 100
+    ) -> None:
         """`reserved`: a node may have whole and shared GPUs at once, because reservation pods hold the shared ones.
 
-        `closed`: the rows of nodes that get no further pods that share GPUs.
+        `closed`: the rows of nodes that get no further pods that share GPUs. `kept_whole`: how much pods that share
+        avoid nodes without shared GPUs if `reserved` is false, in percent: see `gpu_demand`.
         """
         self._nodes = nodes
         self._gpus = gpus
         self._reserved = reserved
         self._closed = closed
+        self._kept_whole = kept_whole
 
     @cached_property
     def amounts(self) -> GpuAmounts:
@@ -148,9 +153,8 @@ class GpuColumns:
     def scores(self, share: Share, cpu: int) -> IntColumn:
         """0 to 100, for a pod with this CPU request: half for the GPUs that it gets, half for the balance.
 
-        The less it leaves on GPUs that other pods share already, the higher; untouched GPUs count 0. The closer a
-        node's used parts of CPU and of GPUs are afterwards, the higher: otherwise GPUs would be left without CPU. If a
-        node's GPUs are all whole or all shared, both halves count half, and nodes where pods share GPUs come first.
+        The less it leaves on GPUs that other pods share already, the higher; untouched GPUs count 0. If a node's GPUs
+        are all whole or all shared, nodes where pods share GPUs get up to 50 instead, and both halves count less.
         """
         needs, full, count = self._needs(share)[:, None], self._full[:, None], share.count
         free, found = self.amounts.ascending, self._extra()
@@ -161,10 +165,28 @@ class GpuColumns:
         chosen = _fullest(free, needs, count)
         free = free - np.where(chosen, needs, 0)
         filled = np.where(chosen & (free + needs < full), _HALF - _HALF * free // full, 0).sum(axis=1) // count
-        gpu_used = 100 - 100 * free.sum(axis=1) // np.maximum(self._full * self.amounts.gpus, 1)
+        gpu_left = 100 * free.sum(axis=1) // np.maximum(self._full * self.amounts.gpus, 1)
+        points: IntColumn = filled + self._balance(gpu_left, cpu)
+        if self._reserved:
+            return points
+        shares = self._nodes.counter(SHARERS) > 0
+        return points - points * self._kept_whole // 200 + np.where(shares, self._kept_whole // 2, 0)
+
+    def scores_whole(self, number: int, cpu: int) -> IntColumn:
+        """0 to 100, for a pod with this number of whole GPUs: half for the GPUs that it gets, half for the balance.
+
+        The fewer GPUs it leaves on a node where pods use GPUs already, the higher; other nodes count 0.
+        """
+        gpus, untouched = self.amounts.gpus, self.amounts.untouched
+        left = 100 * np.clip(untouched - number, 0, gpus) // np.maximum(gpus, 1)
+        filled = np.where(untouched < gpus, _HALF - left // 2, 0)
+        points: IntColumn = filled + self._balance(left, cpu)
+        return points
+
+    def _balance(self, gpu_left: IntColumn, cpu: int) -> IntColumn:
+        """0 to 50: the closer the used parts of CPU and of GPUs are, the higher, or GPUs would be left without CPU."""
         cpu_used = 100 * (self._nodes.used("cpu") + cpu) // np.maximum(self._nodes.allocatable("cpu"), 1)
-        points: IntColumn = filled + np.maximum(_HALF - np.abs(gpu_used - cpu_used) // 2, 0)
-        return points if self._reserved else points // 2 + np.where(self._nodes.counter(SHARERS) > 0, _HALF, 0)
+        return np.maximum(_HALF - np.abs(100 - gpu_left - cpu_used) // 2, 0)
 
     def reasons(self, share: Share) -> dict[str, BoolColumn]:
         """Why nodes do not fit a pod with this share: the first reason that holds for each."""

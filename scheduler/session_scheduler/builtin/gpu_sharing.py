@@ -20,6 +20,7 @@ from pydantic import Field
 
 from session_scheduler.builtin.gpu_amounts import Gpus
 from session_scheduler.builtin.gpu_columns import GpuColumns, pack
+from session_scheduler.builtin.gpu_demand import kept_whole
 from session_scheduler.builtin.gpu_in_flight import InFlight
 from session_scheduler.builtin.gpu_reservation_pods import ReservationArguments, share_held
 from session_scheduler.builtin.gpu_reservations import Reservations
@@ -113,6 +114,8 @@ class GpuSharing:
         self._reservations = Reservations(arguments.reservations, self._resources, self._in_flight)
         self._closed: list[int] = []
         """The rows of nodes that are closed to pods that share GPUs in this session."""
+        self._kept_whole: int | None = None
+        """See `gpu_demand`: for this session. None if no pod shares GPUs, or a node may have whole and shared ones."""
 
     # ------------------------------------------------------------------ classes and queueing hints
 
@@ -223,6 +226,9 @@ class GpuSharing:
                 session.count(task, {UNRESERVED: int(unreserved)})
         rows = session.table.row_of
         self._closed = [rows[node] for node in self._reservations.open_session(session.now) if node in rows]
+        if not self._reserved:
+            amounts = self._gpus.of(session.table.all_rows())
+            self._kept_whole = kept_whole(session.snapshot.cache.pods_of, self._resources, amounts)
         session.add_event_handler(partial(self._assign, session))
         session.add_bind_mutation(self._annotations)
 
@@ -331,7 +337,8 @@ class GpuSharing:
         except ShareError as error:
             return Refusal(str(error))
         if share is None:
-            return Prepared(whole, Scope.NODE, SKIP) if whole else SKIP
+            scored = SKIP if self._kept_whole is None else Scope.NODE
+            return Prepared(whole, Scope.NODE, scored) if whole else SKIP
         if whole:
             annotation = next(name for name in (GPU_FRACTION, GPU_MEMORY) if name in cls.pod.metadata.annotations)
             resource = next(name for name in self._resources if name in cls.requests)
@@ -360,9 +367,13 @@ class GpuSharing:
         np.logical_and(mask, fits, out=mask)
 
     @hookimpl
-    def score(self, cls: TaskClass, nodes: NodeView, state: Share | int) -> IntColumn | None:
-        """Higher where the pod fills a shared GPU, and where similar fractions of the node's CPU and GPUs are used."""
-        return self._columns(nodes).scores(state, cls.requests.get("cpu", 0)) if isinstance(state, Share) else None
+    def score(self, cls: TaskClass, nodes: NodeView, state: Share | int) -> IntColumn:
+        """Higher where the pod fills a shared GPU, and where similar fractions of the node's CPU and GPUs are used.
+
+        If a node's GPUs are all whole or all shared: for whole GPUs, higher where the pod fills a node.
+        """
+        columns, cpu = self._columns(nodes), cls.requests.get("cpu", 0)
+        return columns.scores(state, cpu) if isinstance(state, Share) else columns.scores_whole(state, cpu)
 
     @hookimpl
     def reasons(self, nodes: NodeView, state: Share | int) -> Mapping[str, BoolColumn] | str:
@@ -419,7 +430,9 @@ class GpuSharing:
         return self._reservations.serve(runtime, self.name) if self._reserved else None
 
     def _columns(self, nodes: NodeView) -> GpuColumns:
-        return GpuColumns(nodes, self._gpus, reserved=self._reserved, closed=self._closed)
+        return GpuColumns(
+            nodes, self._gpus, reserved=self._reserved, closed=self._closed, kept_whole=self._kept_whole or 0
+        )
 
     # ------------------------------------------------------------------ reports
 

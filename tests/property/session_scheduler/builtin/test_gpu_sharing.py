@@ -91,10 +91,14 @@ def test_no_gpu_is_overcommitted_and_no_node_mixes_whole_and_shared_gpus(steps: 
         check(cluster)
 
 
-BATCHES = st.lists(st.tuples(SHARES, st.integers(1, 6), st.sampled_from([0, 0, 9])), min_size=1, max_size=4)
+Batch = tuple[dict[str, str], int, int, str]
+BATCHES: st.SearchStrategy[list[Batch]] = st.lists(
+    st.tuples(SHARES, st.integers(1, 6), st.sampled_from([0, 0, 9]), st.sampled_from(["100m", "7", "24"])),
+    min_size=1, max_size=4,
+)  # fmt: skip
 
 
-def decided(evaluation: str, batches: list[tuple[dict[str, str], int, int]], *, ordered: bool) -> dict[str, object]:
+def decided(evaluation: str, batches: list[Batch], *, ordered: bool) -> dict[str, object]:
     """By pod: its node and GPUs."""
     cluster = FakeCluster(evaluation=evaluation)
     for name, count in COUNTS.items():
@@ -103,10 +107,10 @@ def decided(evaluation: str, batches: list[tuple[dict[str, str], int, int]], *, 
             cluster.node(f"{name}{copy}", cpu="64", offers={NVIDIA: count}, labels=labels)
     if ordered:
         cluster.use(LastFirst)
-    for index, (asked, times, priority) in enumerate(batches):
+    for index, (asked, times, priority, cpu) in enumerate(batches):
         requests = {} if asked else {NVIDIA: 1}
         for time in range(times):
-            cluster.add(pod(f"p{index}-{time}", annotations=asked, requests=requests, priority=priority))
+            cluster.add(pod(f"p{index}-{time}", annotations=asked, requests=requests, priority=priority, cpu=cpu))
         cluster.run()
         cluster.finish_deletions()
     cluster.run()
@@ -128,9 +132,7 @@ class LastFirst:
 
 
 @given(BATCHES, st.booleans())
-def test_all_evaluation_modes_choose_the_same_nodes_and_gpus(
-    batches: list[tuple[dict[str, str], int, int]], ordered: bool
-) -> None:
+def test_all_evaluation_modes_choose_the_same_nodes_and_gpus(batches: list[Batch], ordered: bool) -> None:
     found = [decided(evaluation, batches, ordered=ordered) for evaluation in ("naive", "board", "heap")]
     assert found[0] == found[1] == found[2]
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from session_scheduler.builtin.gpu_amounts import GpuAmounts, Gpus
 from session_scheduler.builtin.gpu_columns import GpuColumns
+from session_scheduler.builtin.gpu_demand import kept_whole
 from session_scheduler.builtin.gpu_sharing import GpuSharing
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.engine.explain import explain_pending
@@ -172,6 +173,90 @@ def test_half_of_a_score_is_for_filled_gpus_and_half_for_cpu_and_gpus_used_alike
     rows = np.array([table.row_of[name] for name in ("alike", "little-cpu", "untouched")])
     columns = GpuColumns(NodeView(table, rows), Gpus([NVIDIA]), reserved=reserved)
     assert columns.scores(Share(400, 0), 2000).tolist() == expected
+
+
+@pytest.mark.parametrize(("percent", "expected"), [(0, [90, 60, 40]), (50, [93, 70, 30]), (100, [95, 80, 20])])
+def test_nodes_without_shared_gpus_are_avoided_as_far_as_gpus_are_kept_whole(percent: int, expected: list[int]) -> None:
+    cluster = FakeCluster()
+    for name in ("alike", "little-cpu", "untouched"):
+        cluster.node(name, cpu="10", offers={NVIDIA: 1})
+    cluster.add(
+        part("a", "0.5", gpu="0", bound_to="alike", cpu="8"), part("b", "0.6", gpu="0", bound_to="little-cpu", cpu="0")
+    )
+    cluster.add(part("waiting", "0.1", cpu="99"))
+    cluster.run()
+    table = cluster.scheduler.cache.table
+    rows = np.array([table.row_of[name] for name in ("alike", "little-cpu", "untouched")])
+    columns = GpuColumns(NodeView(table, rows), Gpus([NVIDIA]), kept_whole=percent)
+    assert columns.scores(Share(400, 0), 2000).tolist() == expected
+
+
+def test_half_of_a_score_for_whole_gpus_is_for_the_gpus_used_on_a_node_and_half_for_cpu_and_gpus_used_alike() -> None:
+    cluster = FakeCluster()
+    for name in ("half-used", "full-after", "untouched"):
+        cluster.node(name, cpu="10", offers={NVIDIA: 4})
+    cluster.node("none", cpu="10")
+    cluster.add(whole("a", 2, bound_to="half-used", cpu="7"), whole("b", 3, bound_to="full-after", cpu="0"))
+    cluster.run()
+    table = cluster.scheduler.cache.table
+    rows = np.array([table.row_of[name] for name in ("half-used", "full-after", "untouched", "none")])
+    columns = GpuColumns(NodeView(table, rows), Gpus([NVIDIA]))
+    assert columns.scores_whole(1, 1000).tolist() == [38 + 48, 50 + 5, 43, 5]
+
+
+@pytest.mark.parametrize(("shared", "whole_gpus", "expected"), [
+    (0, 4, None),
+    (1, 0, 90),
+    (5, 0, 50),
+    (10, 0, 0),
+    (20, 0, 0),
+    (5, 5, 66),
+    (15, 2, 21),
+])  # fmt: skip
+def test_gpus_are_kept_whole_for_requested_ones_and_those_that_twice_the_shares_would_leave(
+    shared: int, whole_gpus: int, expected: int | None
+) -> None:
+    cluster = gpus(5, nodes=2)
+    cluster.add(*(part(f"p{index}", "0.5") for index in range(shared)), *(whole(f"w{i}") for i in range(whole_gpus)))
+    cluster.run()
+    amounts = Gpus([NVIDIA]).of(cluster.scheduler.cache.table.all_rows())
+    assert kept_whole(cluster.scheduler.cache.pods_of, [NVIDIA], amounts) == expected
+
+
+def test_a_share_by_memory_counts_as_the_part_of_an_average_gpu() -> None:
+    cluster = gpus(3, memory=1000).node("larger", offers={NVIDIA: 1}, labels={MEMORY: "5000"})
+    cluster.add(part("p", memory="500", count="2"))  # of 2000 MiB each on average
+    cluster.run()
+    amounts = Gpus([NVIDIA]).of(cluster.scheduler.cache.table.all_rows())
+    assert kept_whole(cluster.scheduler.cache.pods_of, [NVIDIA], amounts) == 75
+    unlabelled = gpus(4)
+    unlabelled.add(part("p", memory="500", count="2"))
+    unlabelled.run()
+    amounts = Gpus([NVIDIA]).of(unlabelled.scheduler.cache.table.all_rows())
+    assert kept_whole(unlabelled.scheduler.cache.pods_of, [NVIDIA], amounts) == 100
+
+
+@pytest.mark.parametrize(("shares", "ends", "restarts", "expected"), [
+    (True, False, False, 1),
+    (False, False, False, 4),  # kube-scheduler's scores spread them
+    (True, True, False, 4),
+    (True, True, True, 4),
+])  # fmt: skip
+def test_pods_with_whole_gpus_fill_nodes_while_any_pod_shares_gpus(
+    shares: bool, ends: bool, restarts: bool, expected: int
+) -> None:
+    cluster = gpus(4, nodes=5)
+    cluster.add(*([part("shares", "0.5")] if shares else []))
+    cluster.run()
+    if ends:
+        cluster.delete_pod("shares")
+        cluster.run()
+    if restarts:
+        cluster.restart()
+    for index in range(4):
+        cluster.add(whole(f"w{index}", cpu="4"))
+        cluster.run()
+    assert len({cluster.node_of(f"w{index}") for index in range(4)}) == expected
 
 
 @pytest.mark.parametrize("fractions", [1, 30])
