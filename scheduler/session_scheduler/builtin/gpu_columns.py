@@ -186,7 +186,8 @@ class GpuColumns:
     def _balance(self, gpu_left: IntColumn, cpu: int) -> IntColumn:
         """0 to 50: the closer the used parts of CPU and of GPUs are, the higher, or GPUs would be left without CPU."""
         cpu_used = 100 * (self._nodes.used("cpu") + cpu) // np.maximum(self._nodes.allocatable("cpu"), 1)
-        return np.maximum(_HALF - np.abs(100 - gpu_left - cpu_used) // 2, 0)
+        points: IntColumn = np.maximum(_HALF - np.abs(100 - gpu_left - cpu_used) // 2, 0)
+        return points
 
     def reasons(self, share: Share) -> dict[str, BoolColumn]:
         """Why nodes do not fit a pod with this share: the first reason that holds for each."""
