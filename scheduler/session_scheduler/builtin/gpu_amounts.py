@@ -8,12 +8,13 @@ many classes, fractions and plugins read it. Amounts are integers: a GPU has 100
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from session_scheduler.model.columns import IntColumn, NodeView
-from session_scheduler.model.gpu_shares import EVERY, LARGEST_MIB, MEMORY_SUFFIX, MOST_GPUS, WHOLE, GpuUse
+from session_scheduler.model.gpu_shares import EVERY, GIVEN, LARGEST_MIB, MEMORY_SUFFIX, MOST_GPUS, WHOLE, GpuUse
 from session_scheduler.model.kept_rows import KeptRows
 
 Matrix = np.ndarray[Any, np.dtype[np.int64]]
@@ -100,12 +101,19 @@ class Gpus:
 
 def _used(nodes: NodeView, indices: int, per_thousandth: IntColumn) -> Matrix:
     """What sharers use of unknown GPUs of each node, and of those with an index below `indices`."""
-    gpus = range(EVERY, indices)
-    thousandths = nodes.counters([GpuUse(gpu, in_mib=False) for gpu in gpus])
-    mib = nodes.counters([GpuUse(gpu, in_mib=True) for gpu in gpus])
+    if not nodes.counter(GIVEN).any():
+        return np.zeros((len(nodes), 1 + indices), np.int64)
+    thousandths, mib = map(nodes.counters, _uses(indices))
     used: Matrix = np.minimum(thousandths, _MOST_THOUSANDTHS) * per_thousandth[:, None]
     used += np.minimum(mib, _MOST_MIB) * WHOLE
     return used
+
+
+@cache
+def _uses(indices: int) -> tuple[list[GpuUse], list[GpuUse]]:
+    """The counters of unknown GPUs and of those with an index below `indices`: in thousandths, and in MiB."""
+    gpus = range(EVERY, indices)
+    return [GpuUse(gpu, in_mib=False) for gpu in gpus], [GpuUse(gpu, in_mib=True) for gpu in gpus]
 
 
 def _numbers(nodes: NodeView, label: str) -> IntColumn:

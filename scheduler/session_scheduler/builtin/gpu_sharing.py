@@ -367,13 +367,20 @@ class GpuSharing:
         np.logical_and(mask, fits, out=mask)
 
     @hookimpl
-    def score(self, cls: TaskClass, nodes: NodeView, state: Share | int) -> IntColumn:
+    def score(self, cls: TaskClass, nodes: NodeView, mask: BoolColumn, state: Share | int) -> IntColumn:
         """Higher where the pod fills a shared GPU, and where similar fractions of the node's CPU and GPUs are used.
 
-        If a node's GPUs are all whole or all shared: for whole GPUs, higher where the pod fills a node.
+        If a node's GPUs are all whole or all shared: for whole GPUs, higher where the pod fills a node. Nodes that do
+        not fit get 0.
         """
-        columns, cpu = self._columns(nodes), cls.requests.get("cpu", 0)
-        return columns.scores(state, cpu) if isinstance(state, Share) else columns.scores_whole(state, cpu)
+        fitting = nodes if nodes.extra is not None or mask.all() else nodes.some(nodes.row_numbers[mask])
+        columns, cpu = self._columns(fitting), cls.requests.get("cpu", 0)
+        scores = columns.scores(state, cpu) if isinstance(state, Share) else columns.scores_whole(state, cpu)
+        if fitting is nodes:
+            return scores
+        found = np.zeros(len(nodes), np.int64)
+        found[mask] = scores
+        return found
 
     @hookimpl
     def reasons(self, nodes: NodeView, state: Share | int) -> Mapping[str, BoolColumn] | str:
