@@ -1,25 +1,24 @@
 """How much pods that share GPUs leave nodes to pods with whole GPUs, if a node's GPUs are all whole or all shared.
 
-It depends on all pods that exist, pending ones included, and on nothing else, so a restarted scheduler has the same
+It depends on the nodes' GPUs and on all pods that exist, pending ones included, so a restarted scheduler has the same
 scores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 from session_scheduler.builtin.gpu_amounts import GpuAmounts
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.gpu_shares import GPU_FRACTION, GPU_MEMORY, WHOLE
 
 
-def kept_whole(pods: Mapping[TaskClass, int], resources: Iterable[str], amounts: GpuAmounts) -> int | None:
+def kept_whole(pods: Mapping[TaskClass, int], resources: Collection[str], amounts: GpuAmounts) -> int | None:
     """How much sharers avoid nodes without shared GPUs, in percent; None if no pod requests a share.
 
     It is the part of the GPUs that would stay unshared if twice as many shares were requested, but at least the part of
     whole GPUs in all that is requested. `pods` are their numbers, `amounts` those of all nodes.
     """
-    resources = tuple(resources)
     thousandths = memory = whole = 0
     for cls, number in pods.items():
         requested = cls.queue_amounts
