@@ -1,7 +1,9 @@
 """CPU seconds of `simulate` in a full cluster: thousands of pending pods that fit nowhere, of one or many shapes.
 
 Not a test: run `make bench`. Shapes differ in their requests; with `--mixed`, half of them also differ in a selector,
-tolerations, a topology spread or a device. The column `to one shape` is the time divided by that of one shape.
+tolerations, a topology spread or a device. With `--claims`, each pod has an equal claim of its own, and no node has a
+device; with `--running 1`, devices are all that is missing. The column `to one shape` is the time divided by that of
+the first number of shapes.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from session_scheduler.offline.simulate import place_all
 from session_scheduler.offline.state import open_state, read_state
 
 RUNNING = 4
-"""The running pods of a node. They request all of its cpu."""
+"""The running pods of a full node. They request all of its cpu."""
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 DEVICE_CLASS = {
     "apiVersion": "resource.k8s.io/v1",
@@ -51,6 +53,10 @@ def pod(name: str, requests: dict[str, str], more: dict[str, Any], labels: dict[
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
 
 
+def with_claim(name: str) -> dict[str, Any]:
+    return {"resourceClaims": [{"name": "gpu", "resourceClaimName": name}]}
+
+
 def constraint(shape: int, claim: str) -> dict[str, Any]:
     """What distinguishes a mixed shape besides its requests."""
     number = shape // 8
@@ -60,7 +66,7 @@ def constraint(shape: int, claim: str) -> dict[str, Any]:
         {"nodeSelector": {"rack": f"r{number % 40}"}},
         {"tolerations": [{"key": "dedicated", "value": f"team{number % 5}", "operator": "Equal"}]},
         {"topologySpreadConstraints": [spread | alike]},
-        {"resourceClaims": [{"name": "gpu", "resourceClaimName": claim}]},
+        with_claim(claim),
     )
     return kinds[(shape // 2) % len(kinds)]
 
@@ -72,16 +78,20 @@ def resource_claim(name: str) -> dict[str, Any]:
             "spec": {"devices": {"requests": requests}}}  # fmt: skip
 
 
-def cluster(nodes: int, pods: int, shapes: int, *, mixed: bool) -> Iterator[dict[str, Any]]:
+def cluster(
+    nodes: int, pods: int, shapes: int, *, mixed: bool, claims: bool = False, running: int = RUNNING
+) -> Iterator[dict[str, Any]]:
     yield DEVICE_CLASS
     for index in range(nodes):
         yield node(index)
-        for number in range(RUNNING):
+        for number in range(running):
             there = {"nodeName": f"n{index}"}
             yield pod(f"r{index}-{number}", {"cpu": "8", "memory": "4Gi"}, there, {"app": f"a{number}"})
     for index in range(pods):
         shape = index % shapes
-        more = constraint(shape, f"c{index}") if mixed and shape % 2 else {}
+        more = with_claim(f"c{index}") if claims else {}
+        if mixed and shape % 2:
+            more |= constraint(shape, f"c{index}")
         if "resourceClaims" in more:
             yield resource_claim(f"c{index}")
         requests = {"cpu": f"{100 + shape}m", "memory": f"{500 + shape % 7}Mi"}
@@ -103,6 +113,8 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=2000)
     parser.add_argument("--shapes", type=int, nargs="+", default=[1, 40, 150, 500])
     parser.add_argument("--mixed", action="store_true", help="let half of the shapes differ in more than requests")
+    parser.add_argument("--claims", action="store_true", help="give each pod a claim for a device")
+    parser.add_argument("--running", type=int, default=RUNNING, help="the running pods of a node; 4 fill it")
     parser.add_argument("--core", action="store_true", help="disable the plugin fluence")
     options = parser.parse_args()
     profiles = (Profile(plugins=(PluginConfig(name="fluence", enabled=False),)),) if options.core else None
@@ -112,7 +124,8 @@ def main() -> None:
     for shapes in options.shapes:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "cluster.json"
-            items = list(cluster(options.nodes, options.pods, shapes, mixed=options.mixed))
+            more = {"mixed": options.mixed, "claims": options.claims, "running": options.running}
+            items = list(cluster(options.nodes, options.pods, shapes, **more))
             file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
             load, took, left = asyncio.run(measure(file, config))
         first = first or took
