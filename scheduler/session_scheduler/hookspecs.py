@@ -35,6 +35,9 @@ Attributes that a plugin may declare in addition to its hooks (defaults in brack
   `status.nominatedNodeName` first, so that node autoscalers and other schedulers see where the pod will run.
 * `class_key_complete` (False): a promise that `class_key` returns everything that the plugin reads of `cls.pod` beyond
   the fields that classes cover. The scheduler then does not note what it reads.
+* `ignores_requests` (False): a promise that the plugin's hooks about a class read neither the requests nor the
+  ResourceClaims of its pods, and keep nothing by class. The scheduler then calls `prepare` once for classes that differ
+  only in these, and passes the first of them to `filter` and `score`.
 * `single` (False): the plugin keeps its own state of the cluster, so all profiles that use it must give it equal
   arguments.
 * `refused_actions` ({}): actions that the plugin does not support, each with the reason and the remedy. The scheduler
@@ -234,6 +237,9 @@ def prepare(session: Session, cls: TaskClass) -> object:
 
     The answer holds for the session, although tasks of other classes may be placed before this one's. Here and in
     `filter`, raise `errors.AttemptError` to end the pod's attempt with that text, if no node would change the answer.
+
+    A plugin that reads the pod's ResourceClaims sets `Prepared.claims_key`, so that pods with equal claims share
+    answers.
     """
 
 
@@ -378,7 +384,8 @@ def postfilter(session: Session, trial: Trial) -> Preemption | NoPreemption | No
 
     Called for a single task, and for a gang that needs several tasks to start, as a whole. Simulate removals with
     `trial.remove`, then call `trial.fits` and `trial.place`. Afterwards the session is unchanged. If a plugin keeps its
-    own state, it follows the simulation with `session.add_trial_handler`.
+    own state, it follows the simulation with `session.add_trial_handler`. Until something changes, a NoPreemption for a
+    single task holds for all pods of the class, and for those that differ only in equal ResourceClaims.
     """
 
 

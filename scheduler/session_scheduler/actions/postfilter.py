@@ -112,7 +112,7 @@ def _reclaim(session: Session, result: PlacementResult, tasks: Sequence[Task], *
 def _run_plugins_once(
     session: Session, group: Group, task: Task, *, alone: bool, reclaims: bool = False
 ) -> Preemption | NoPreemption | None:
-    """Like `_run_plugins`, but reuses a NoPreemption for a task of the same class until something changes."""
+    """Like `_run_plugins`, but reuses a NoPreemption for tasks that are alike until something changes."""
     limited: object = None
     if reclaims:
         alike = session.runner.reclaim_alike(group) if session.registered.validates_alike else None
@@ -122,7 +122,8 @@ def _run_plugins_once(
         limited = group.queue if session.registered.preempts_alike else group
     # plugins can offer different nodes to each group
     offered = group if session.runner.divides_nodes and not group.single else None
-    key = (task.cls, task.preemptor_priority, task.pod.spec.preemption_policy, alone, session.nominated.left_out(task),
+    of_task = task.cls.index if reclaims or limited is not None else session.evaluator.alike(task)
+    key = (of_task, task.preemptor_priority, task.pod.spec.preemption_policy, alone, session.nominated.left_out(task),
            limited, offered)  # fmt: skip
     state = (session.ledger.committed, session.nominations.version)
     known = None if session.evaluator.naive else session.trials.no_preemption.get(key)

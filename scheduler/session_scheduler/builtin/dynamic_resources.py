@@ -7,8 +7,9 @@ evaluated once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -58,6 +59,7 @@ _REMEMBERED: Final = 10_000
 """How many classes are remembered as limited."""
 _USERS: Final = "pods with resource claims"
 """Counter key: the pods on a row that use claims."""
+_encoder: Final = msgspec.json.Encoder(order="sorted")
 _NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 
 
@@ -82,6 +84,8 @@ class _State(msgspec.Struct):
     """The requested extended resources with their device classes."""
     variants: dict[frozenset[str], ResourceClaimSpec] = msgspec.field(default_factory=dict)
     """By the extended resources that a node does not offer itself: the claim that a pod gets for them there."""
+    specs: bytes | None = None
+    """The claims' specs, encoded; None: not asked for yet."""
 
 
 class _Verdicts(msgspec.Struct):
@@ -222,7 +226,7 @@ class DynamicResources:
             return Refusal(claims.reason)
         if not claims and not extended:
             return SKIP
-        claims = [self._holdings.now(claim) for claim in claims]
+        claims = list({claim.key: self._holdings.now(claim) for claim in claims}.values())  # a pod may name one twice
         classes = session.objects(DeviceClass)
         for claim in claims:
             found = self._allocation(claim)
@@ -233,7 +237,17 @@ class DynamicResources:
         self._evaluator.start(session)
         state = self._opened.states[cls] = _State(claims, extended)
         ranked = any(request.first_available for claim in claims for request in claim.spec.devices.requests)
-        return Prepared(state, Scope.ANY, Scope.ANY if ranked else SKIP)
+        return Prepared(state, Scope.ANY, Scope.ANY if ranked else SKIP, claims_key=partial(self._claims_key, state))
+
+    def _claims_key(self, state: _State) -> Hashable | None:
+        """The specs of the pod's claims; None if one is allocated, or limits of queues may apply to the devices."""
+        if self._queues is None or self._queues.devices.by_device:
+            return None
+        if any(claim.status.reserved_for or self._allocation(claim) is not None for claim in state.claims):
+            return None
+        if state.specs is None:
+            state.specs = _encoder.encode([claim.spec for claim in state.claims])
+        return state.specs
 
     def _allocation(self, claim: ResourceClaim) -> Allocation | None:
         """The claim's allocation, in its status or held here."""

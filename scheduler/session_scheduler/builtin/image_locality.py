@@ -25,6 +25,7 @@ class ImageLocality(WithoutArguments):
     """Scores by the size of the pod's images on a node, each scaled by the share of nodes that have it."""
 
     name = "ImageLocality"
+    ignores_requests = True
     score_scope = Scope.STATIC
     normalise = Normalise.NONE
 

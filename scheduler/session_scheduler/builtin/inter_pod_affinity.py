@@ -64,6 +64,7 @@ class InterPodAffinity:
 
     Arguments = InterPodAffinityArguments
     name = "InterPodAffinity"
+    ignores_requests = True
     weight = 2
     filter_scope = Scope.ANY
     score_scope = Scope.ANY

@@ -76,6 +76,7 @@ class NodeAffinity:
 
     Arguments = NodeAffinityArguments
     name = "NodeAffinity"
+    ignores_requests = True
     weight = 2
     filter_scope = Scope.STATIC
     score_scope = Scope.STATIC

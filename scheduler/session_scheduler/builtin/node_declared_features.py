@@ -38,6 +38,7 @@ class NodeDeclaredFeatures(WithoutArguments):
     """Rejects nodes whose `status.declaredFeatures` lack a feature that the pod needs."""
 
     name = "NodeDeclaredFeatures"
+    ignores_requests = True
     filter_scope = Scope.STATIC
 
     @hookimpl

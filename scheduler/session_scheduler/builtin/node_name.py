@@ -18,6 +18,7 @@ class NodeName(WithoutArguments):
     """Rejects nodes other than `spec.nodeName`."""
 
     name = "NodeName"
+    ignores_requests = True
     filter_scope = Scope.STATIC
 
     @hookimpl

@@ -24,6 +24,7 @@ class NodePorts(WithoutArguments):
     """Rejects nodes where a host port of the pod is in use, on the same address or on all of them."""
 
     name = "NodePorts"
+    ignores_requests = True
     filter_scope = Scope.NODE
 
     @hookimpl

@@ -23,6 +23,7 @@ class NodeUnschedulable(WithoutArguments):
     """Rejects nodes with `spec.unschedulable`."""
 
     name = "NodeUnschedulable"
+    ignores_requests = True
     filter_scope = Scope.STATIC
 
     @hookimpl

@@ -57,6 +57,7 @@ class NodeVolumeLimits(WithoutArguments):
     """Rejects nodes that would exceed a driver's limit. Volumes already on the node count once."""
 
     name = "NodeVolumeLimits"
+    ignores_requests = True
     filter_scope = Scope.NODE
 
     def __init__(self, arguments: None = None) -> None:

@@ -137,6 +137,7 @@ class PodTopologySpread:
 
     Arguments = PodTopologySpreadArguments
     name = "PodTopologySpread"
+    ignores_requests = True
     weight = 2
     filter_scope = Scope.ANY
     score_scope = Scope.ANY

@@ -137,7 +137,9 @@ class Proportion:
         group = session.snapshot.cache.group_of_class(cls)
         found = [(bound, one, need) for bound in _bounds(use, group)
                  for one, need in devices.decided_by_node(cls, bound.most)]  # fmt: skip
-        return Prepared(found, Scope.ANY, SKIP) if found else SKIP
+        if not found:
+            return SKIP
+        return Prepared(found, Scope.ANY, SKIP, claims_key=lambda: None)  # the filter notes the class that it rejects
 
     @hookimpl
     def filter(self, session: Session, cls: TaskClass, nodes: NodeView, mask: BoolColumn, state: _OnNodes) -> None:

@@ -22,6 +22,7 @@ class TaintToleration(WithoutArguments):
     """Rejects nodes with untolerated NoSchedule or NoExecute taints; scores the number of PreferNoSchedule taints."""
 
     name = "TaintToleration"
+    ignores_requests = True
     weight = 3
     filter_scope = Scope.STATIC
     score_scope = Scope.STATIC

@@ -37,6 +37,7 @@ class VolumeRestrictions(WithoutArguments):
     """Rejects nodes where a pod uses a conflicting disk, and all nodes while a ReadWriteOncePod claim is in use."""
 
     name = "VolumeRestrictions"
+    ignores_requests = True
     filter_scope = Scope.ANY
 
     @hookimpl

@@ -35,6 +35,7 @@ class VolumeZone(WithoutArguments):
     """Rejects nodes outside the zones and regions of the pod's bound volumes. Nodes without such labels pass."""
 
     name = "VolumeZone"
+    ignores_requests = True
     filter_scope = Scope.STATIC
 
     @hookimpl

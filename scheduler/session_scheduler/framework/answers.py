@@ -64,6 +64,11 @@ class Prepared(msgspec.Struct, frozen=True):
     """A promise: the filter passes exactly the nodes where at least these amounts are free, by resource. Trials of
     removing pods then compare amounts instead of calling it.
     """
+    claims_key: Callable[[], Hashable | None] | None = None
+    """For a plugin that reads the pod's ResourceClaims: it returns what the plugin's answers about nodes now depend on
+    instead of the claims' names, or None if they depend on these claims only. A promise: pods that differ only in their
+    claims, and have equal keys, get equal answers. The scheduler then evaluates them once.
+    """
 
 
 class Preemption(msgspec.Struct, frozen=True, eq=False):

@@ -86,11 +86,9 @@ class Board:
         self._table = table
         self._touched = ledger.touched
         self._runner = ledger.runner
-        self.evaluation = evaluation
         self._task = task
         """The task for callbacks. Callbacks answer alike for all tasks of the class, except those with scope ANY."""
-        self._static = [one for one in evaluation.filters if one.scope is Scope.STATIC]
-        self._of_node = [one for one in evaluation.filters if one.scope is Scope.NODE]
+        self.use(evaluation)
         self._subset = subset
         self._naive = naive
         self._shared = shared
@@ -112,6 +110,14 @@ class Board:
         self._by_row: IntColumn | None = None
         """The sum of node-scope points, if `_sum_up_any` can use it."""
         self._build()
+
+    def use(self, evaluation: Evaluation) -> None:
+        """Ask the filters and scores of this evaluation from now on: that of the next task's class, whose answers are
+        the same (`Evaluation.alike`).
+        """
+        self.evaluation = evaluation
+        self._static = [one for one in evaluation.filters if one.scope is Scope.STATIC]
+        self._of_node = [one for one in evaluation.filters if one.scope is Scope.NODE]
 
     # ------------------------------------------------------------------ evaluation
 

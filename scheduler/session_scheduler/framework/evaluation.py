@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -83,6 +84,8 @@ class Evaluation:
     refusal: Refusal | None
     filters: Sequence[Filtering]
     scores: Sequence[Scoring]
+    claims_keys: Sequence[Callable[[], Hashable | None]] = ()
+    """For each plugin that reads the pod's claims: `Prepared.claims_key`. They raise PluginError."""
     filter_plugins: frozenset[str] = field(init=False)
     """The plugins that may reject a node for the class."""
     any_filters: bool = field(init=False)
@@ -98,38 +101,83 @@ class Evaluation:
             for one in self.scores
         )
 
+    def alike(self) -> Hashable | None:
+        """Return a key of classes that get the same answers now; None if there may be no other. Raises PluginError.
+
+        These classes differ only in their claims, and for each plugin that reads them the claims are equal.
+        """
+        if not self.cls.key.claims or self.refusal is not None:
+            return None
+        keys = [key() for key in self.claims_keys]
+        return None if None in keys else (self.cls.key.constraints, self.cls.key.requests, *keys)
+
+
+class Part(NamedTuple):
+    """What one plugin contributes to the evaluation of a class: nothing, a refusal, or its filter and its score."""
+
+    refusal: Refusal | None = None
+    filtering: Filtering | None = None
+    scoring: Scoring | None = None
+    claims_key: HookCall | None = None
+
+
+_NOTHING: Final = Part()
+
 
 def evaluation_of(
     session: object, cls: TaskClass, plugins: Iterable[PluginCalls],
-    predicates: Iterable[ScopedCall], node_orders: Iterable[ScopedCall],
+    predicates: Iterable[ScopedCall], node_orders: Iterable[ScopedCall], known: dict[str, Part],
 ) -> Evaluation:  # fmt: skip
     """Call `prepare` of every plugin. Keep the first refusal, but still collect the others' filters. PluginError.
 
-    `session` is passed to hooks.
+    `session` is passed to hooks. `known` has the parts, by plugin, of classes that differ from this one only in their
+    requests and claims: a plugin that ignores these is asked once.
     """
-    refusal = cls.refusal
-    filters: list[Filtering] = []
-    scores: list[Scoring] = []
+    parts: list[Part] = []
     for plugin in plugins:
-        state = plugin.prepare(session, cls) if plugin.prepare else None
-        if state is SKIP:
-            continue
-        if plugin.prepare and isinstance(state, Refusal):
-            refusal = refusal or plugin.prepare.refusal(state)
-            continue
-        filtering, scoring, required = plugin.filter, plugin.score, None
-        if isinstance(state, Prepared) and plugin.prepare:
-            filtering, scoring = _narrowed(filtering, state.filter_scope), _narrowed(scoring, state.score_scope)
-            if state.required_free is not None:
-                required = plugin.prepare.guarded(_amounts, plugin.prepare, state.required_free)
-            state = state.state
-        if filtering:
-            filters.append(_HookFiltering(session, cls, filtering, plugin, state, required))
-        if scoring:
-            scores.append(_HookScoring(session, cls, scoring, state))
+        part = known.get(plugin.name)
+        if part is None:
+            part = _part(session, cls, plugin)
+            if plugin.ignores_requests:
+                known[plugin.name] = part
+        parts.append(part)
+    refusals = (part.refusal for part in parts if part.refusal)
+    filters = [part.filtering for part in parts if part.filtering]
+    scores = [part.scoring for part in parts if part.scoring]
     filters.extend(_PredicateFiltering(predicate) for predicate in predicates)
     scores.extend(_NodeOrderScoring(order) for order in node_orders)
-    return Evaluation(cls, refusal, filters, scores)
+    claims_keys = [part.claims_key for part in parts if part.claims_key]
+    return Evaluation(cls, cls.refusal or next(refusals, None), filters, scores, claims_keys)
+
+
+def _part(session: object, cls: TaskClass, plugin: PluginCalls) -> Part:
+    """Call a plugin's `prepare`. Raises PluginError."""
+    state = plugin.prepare(session, cls) if plugin.prepare else None
+    if state is SKIP:
+        return _NOTHING
+    if plugin.prepare and isinstance(state, Refusal):
+        return Part(plugin.prepare.refusal(state))
+    filtering, scoring, required, claims_key = plugin.filter, plugin.score, None, None
+    if isinstance(state, Prepared) and plugin.prepare:
+        filtering, scoring = _narrowed(filtering, state.filter_scope), _narrowed(scoring, state.score_scope)
+        if state.required_free is not None:
+            required = plugin.prepare.guarded(_amounts, plugin.prepare, state.required_free)
+        if state.claims_key is not None:
+            claims_key = plugin.prepare.following(partial(_hashable, state.claims_key))
+        state = state.state
+    return Part(
+        None,
+        _HookFiltering(session, cls, filtering, plugin, state, required) if filtering else None,
+        _HookScoring(session, cls, scoring, state) if scoring else None,
+        claims_key,
+    )
+
+
+def _hashable(find: Callable[[], Hashable | None]) -> Hashable | None:
+    """Return the answer of a `claims_key`, after a check that it is hashable."""
+    found = find()
+    hash(found)
+    return found
 
 
 def _narrowed(call: _Call | None, scope: Scope | Skip) -> _Call | None:

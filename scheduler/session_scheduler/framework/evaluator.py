@@ -20,6 +20,7 @@ from session_scheduler.framework.evaluation import (
     Evaluation,
     Filtering,
     FilterResult,
+    Part,
     SharedFilters,
     evaluation_of,
 )
@@ -55,6 +56,8 @@ class Evaluator:
         self.mode = mode
         self.naive = mode == "naive"
         self._evaluations: dict[TaskClass, Evaluation] = {}
+        self._parts: dict[bytes, dict[str, Part]] = {}
+        """By the constraints of classes, and by plugin."""
         self._beside: dict[TaskClass, dict[Key, Evaluation]] = {}
         self._boards: dict[tuple[Any, ...], Board] = {}
         """The least recently used ones first."""
@@ -70,7 +73,8 @@ class Evaluator:
         found = self._evaluations.get(cls)
         if found is None:
             known, plugins = self._runner.registered, self._calls.plugins
-            found = evaluation_of(self._session, cls, plugins, known.predicates, known.node_orders)
+            parts = {} if self.naive else self._parts.setdefault(cls.key.constraints, {})
+            found = evaluation_of(self._session, cls, plugins, known.predicates, known.node_orders, parts)
             self._evaluations[cls] = found
         return found
 
@@ -92,7 +96,9 @@ class Evaluator:
         return found
 
     def board(self, task: Task, subset: BoolColumn | None = None) -> Board:
-        """Return the board of the task's class; with callbacks, for groups that the callbacks treat alike."""
+        """Return the board of the task's class, and of classes that get the same answers; with callbacks, for groups
+        that the callbacks treat alike.
+        """
         traits: tuple[Any, ...] = ()
         registered = self._runner.registered
         if registered.predicates or registered.node_orders:
@@ -101,21 +107,30 @@ class Evaluator:
                 group = task.group
                 found = self._traits[group] = (group.preemptible, group.priority, group.queue)
             traits = found
-        evaluation = None
-        if self._nominated:
-            evaluation = self._evaluation_of_board(task)
-            traits = (*traits, id(evaluation))
-        key = (task.cls.index, None if subset is None else id(subset), *traits)
+        yields = self._yields_on_board(task) if self._nominated else None
+        key = (self.alike(task), None if subset is None else id(subset), yields, *traits)
         board = self._boards.pop(key, None)
         if board is None:
-            evaluation = evaluation or self.evaluation(task.cls)
-            board = self._new_board(evaluation, subset, task)
+            board = self._new_board(self._with_nominated(task, yields), subset, task)
+        elif board.evaluation.cls is not task.cls:
+            self._forget_placed(board)
+            board.use(self._with_nominated(task, yields))
         self._boards[key] = board
         if self._last is None or board is not self._last[1]:
             self._leave_last()
             self._last = key, board
             self._limit_memory()
         return board
+
+    def alike(self, task: Task) -> Hashable:
+        """Return a key of the tasks for which the filters and scores give the same answers now: those of the class, or
+        also of other classes (`Evaluation.alike`). Callbacks may read claims. Raises PluginError.
+        """
+        cls, registered = task.cls, self._runner.registered
+        if not cls.key.claims or self.naive or registered.predicates or registered.node_orders:
+            return cls.index
+        found = self.evaluation(cls).alike()
+        return cls.index if found is None else found
 
     def _leave_last(self) -> None:
         """Count the memory of the board that was in use; drop the board if its only task is placed."""
@@ -127,10 +142,19 @@ class Evaluator:
             for one in last.chain():
                 if not self._count(one):  # then those before it have not grown either
                     break
-        if board.is_done and key in self._boards:
+        if self._forget_placed(board) and key[0] == board.evaluation.cls.index and key in self._boards:
             self._drop((key,))
-            self._evaluations.pop(board.evaluation.cls, None)
-            self._beside.pop(board.evaluation.cls, None)
+
+    def _forget_placed(self, board: Board) -> bool:
+        """Forget the evaluation of a board's class if its only task is placed. Returns whether it is."""
+        if not board.is_done:
+            return False
+        cls = board.evaluation.cls
+        self._evaluations.pop(cls, None)
+        self._beside.pop(cls, None)
+        if not cls.key.claims:
+            self._parts.pop(cls.key.constraints, None)
+        return True
 
     def _count(self, one: Board | FilterResult) -> bool:
         """Count its memory. Returns whether that has changed."""
@@ -189,17 +213,15 @@ class Evaluator:
         board.sync(task)
         return board
 
-    def _evaluation_of_board(self, task: Task) -> Evaluation:
-        """Like `evaluation_for`. If a pod is nominated for a node that it does not fit on, use the evaluation of other
-        pods of its class: the pod need not leave room for itself, but that matters only on that node.
+    def _yields_on_board(self, task: Task) -> Key | None:
+        """Return for which nominated pods the task must leave room. If it is nominated for a node that it does not fit
+        on, return the key of other pods of its class: it need not leave room for itself, but that matters only there.
         """
-        node = self._nominations.node_of(task)
+        yields, node = self._nominated_pods.key(task), self._nominations.node_of(task)
         if node is None or task.group.is_gang:
-            return self.evaluation_for(task)
+            return yields
         row = self._table.row_of.get(node, -1)
-        if row >= 0 and self.fits_on(task, row):
-            return self.evaluation_for(task)
-        return self._with_nominated(task, self._nominated_pods.key(task, beside_itself=True))
+        return yields if row >= 0 and self.fits_on(task, row) else self._nominated_pods.key(task, beside_itself=True)
 
     def fits_on(self, task: Task, row: int) -> bool:
         """Whether the filters accept a task on a row now. Evaluates that row alone. Raises PluginError."""
@@ -223,6 +245,7 @@ class Evaluator:
         """Drop all references back to the session."""
         self._session = None
         self._evaluations.clear()
+        self._parts.clear()
         self._beside.clear()
         self.forget_boards()
 

@@ -211,8 +211,12 @@ class HookCall:
 
         Raises PluginError.
         """
-        answer: _T = type(self)(self.plugin, self.hook, function, self.budget)(*args)
+        answer: _T = self.following(function)(*args)
         return answer
+
+    def following(self, function: Callable[..., Any]) -> HookCall:
+        """Return a call of a function that runs plugin code after the hook itself, as for `guarded`."""
+        return type(self)(self.plugin, self.hook, function, self.budget)
 
     def refusal(self, answer: Refusal) -> Refusal:
         """Return a plugin's refusal with the plugin's name. Raises PluginError for an invalid one."""
@@ -343,6 +347,8 @@ class PluginCalls(msgspec.Struct, frozen=True):
     """The hooks of one plugin that evaluate a class."""
 
     name: str
+    ignores_requests: bool
+    """Whether its hooks read neither the requests nor the claims of a class, and keep nothing by class."""
     prepare: HookCall | None
     filter: ScopedCall | None
     filter_key: HookCall | None
@@ -457,6 +463,7 @@ def _of_plugin(name: str, plugin: object, weight: int | None, calls: dict[str, H
     filtering, scoring = calls.get("filter"), calls.get("score")
     return PluginCalls(
         name=name,
+        ignores_requests=bool(getattr(plugin, "ignores_requests", False)),
         prepare=calls.get("prepare"),
         filter=ScopedCall(filtering, _declared(name, plugin, "filter_scope", Scope.ANY)) if filtering else None,
         score=_scoring(name, plugin, weight, scoring) if scoring else None,

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from session_scheduler.errors import FluenceError
-from session_scheduler.model.classes import TaskClass, has_own_class
+from session_scheduler.model.classes import ClassKey, TaskClass
 from session_scheduler.model.columns import PODS, NodeTable
 from session_scheduler.model.gpu_reservations import Uncounted
 from session_scheduler.model.label_reads import LabelReads
@@ -20,6 +20,7 @@ from session_scheduler.model.pod_reads import PodReads
 from session_scheduler.model.quantity import QuantityError
 from session_scheduler.model.refusals import Refusal
 from session_scheduler.model.requests import without_wrong_amounts
+from session_scheduler.model.volumes import has_ephemeral_claims
 
 _CROWDED_SPARE = 16
 """How many new classes make a crowded table due for `forget_unused`, at least: it costs as much as there are classes.
@@ -44,7 +45,7 @@ class ClassTable:
         self._table = table
         self._class_keys = tuple(class_keys)
         self._footprints = tuple(footprints)
-        self._classes: dict[bytes, TaskClass] = {}
+        self._classes: dict[ClassKey, TaskClass] = {}
         self._next = 0
         self._forgotten_at = 0
         self._reads = LabelReads()
@@ -70,7 +71,7 @@ class ClassTable:
             self._classes[key] = found
         return found
 
-    def _with_footprint(self, key: bytes, pod: Pod, refusal: Refusal | None) -> TaskClass:
+    def _with_footprint(self, key: ClassKey, pod: Pod, refusal: Refusal | None) -> TaskClass:
         cls = self._new(key, pod)
         cls.refusal = Refusal(cls.problem) if cls.problem else refusal
         self._collect_footprints(cls)
@@ -81,7 +82,7 @@ class ClassTable:
         cls.usage = ((PODS, 1), *((self._table.resource(name), amount) for name, amount in amounts))
         return cls
 
-    def _new(self, key: bytes, pod: Pod) -> TaskClass:
+    def _new(self, key: ClassKey, pod: Pod) -> TaskClass:
         try:
             return self._build(key, pod)
         except QuantityError as error:
@@ -89,7 +90,7 @@ class ClassTable:
             cls.problem = cls.problem or str(error)
             return cls
 
-    def _build(self, key: bytes, pod: Pod) -> TaskClass:
+    def _build(self, key: ClassKey, pod: Pod) -> TaskClass:
         cls = TaskClass(self._next, key, pod, self.reads)
         cls.terms = self._table.terms.terms_of(pod)
         return cls
@@ -125,18 +126,24 @@ class ClassTable:
                 cls.refusal = cls.refusal or _refusal(error)
         cls.footprint = frozenset(keys)
 
-    def _key(self, pod: Pod, own: object) -> bytes:
-        spec = pod.spec
-        labels = self._reads.of(pod.metadata.namespace, pod.metadata.labels)
-        return _encoder.encode(
-            (
-                pod.metadata.namespace, spec.scheduler_name, spec.containers and _container_needs(pod), spec.overhead,
-                spec.resources, spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints,
-                spec.resource_claims, _volumes(pod), spec.host_network, spec.host_users, _wanted_node(pod), labels, own,
-                pod.unreadable, self.reads.values(pod),
-                (pod.metadata.name, pod.metadata.uid, pod.status.resource_claim_statuses)
-                if has_own_class(pod) else None,
-            )
+    def _key(self, pod: Pod, own: object) -> ClassKey:
+        spec, meta = pod.spec, pod.metadata
+        labels = self._reads.of(meta.namespace, meta.labels)
+        containers = [*spec.init_containers, *spec.containers]
+        encode = _encoder.encode
+        return ClassKey(
+            encode(
+                (
+                    meta.namespace, spec.scheduler_name, len(spec.containers),
+                    [(c.ports, c.image, c.restart_policy_rules, c.restart_policy) for c in containers],
+                    spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints,
+                    _volumes(pod), spec.host_network, spec.host_users, _wanted_node(pod), labels, own, pod.unreadable,
+                    self.reads.values(pod), (meta.name, meta.uid) if has_ephemeral_claims(pod) else None,
+                )
+            ),
+            encode(([c.resources for c in containers], spec.overhead, spec.resources)),
+            encode((spec.resource_claims, meta.name, meta.uid, pod.status.resource_claim_statuses))
+            if spec.resource_claims else b"",
         )  # fmt: skip
 
     def forget_unused(self, in_use: Iterable[TaskClass]) -> None:
@@ -163,12 +170,3 @@ def _refusal(error: FluenceError) -> Refusal:
 def _wanted_node(pod: Pod) -> str:
     """spec.nodeName: empty for pods of the cache, which clears it; `explain` and tests may set it."""
     return pod.spec.node_name
-
-
-def _container_needs(pod: Pod) -> list[tuple[object, ...]]:
-    """What filters and scores read of each container: resources, ports, image and restart policy."""
-    spec = pod.spec
-    return [
-        *((c.resources, c.ports, c.image, c.restart_policy_rules) for c in spec.containers),
-        *((c.resources, c.ports, c.image, c.restart_policy_rules, c.restart_policy) for c in spec.init_containers),
-    ]

@@ -7,7 +7,7 @@ template hashes and the token volume.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from session_scheduler.model.gpu_shares import gpu_amounts
 from session_scheduler.model.objects import Pod
@@ -23,6 +23,17 @@ _MORE_PODS_THAN_FIT: Final = 2**40
 """A number of pods that exceeds the capacity of every node."""
 
 
+class ClassKey(NamedTuple):
+    """What equal pods have in common, as JSON in three parts."""
+
+    constraints: bytes
+    """Everything but the other two parts."""
+    requests: bytes
+    """The requests, and the entries of containers for ResourceClaims."""
+    claims: bytes
+    """The ResourceClaims, with the pod that they may belong to; empty for a pod without claims."""
+
+
 class TaskClass:
     """Pods with equal scheduling needs. `pod` is one of them: read what equal pods share, never its name or uid."""
 
@@ -31,7 +42,7 @@ class TaskClass:
         "queue_amounts", "refusal", "requests", "terms", "usage", "volumes",
     )  # fmt: skip
 
-    def __init__(self, index: int, key: bytes, pod: Pod, reads: PodReads | None = None) -> None:
+    def __init__(self, index: int, key: ClassKey, pod: Pod, reads: PodReads | None = None) -> None:
         """`reads` notes what plugins read of `pod`."""
         self.index = index
         self.key = key
@@ -72,7 +83,7 @@ class TaskClass:
     @property
     def claims(self) -> tuple[str, ...]:
         """The keys of the ResourceClaims that its pods name, or that a controller created for its pod."""
-        pod = self._pod
+        pod = self.pod
         if not pod.spec.resource_claims:
             return ()
         names = [entry.get("resourceClaimName") for entry in pod.spec.resource_claims]

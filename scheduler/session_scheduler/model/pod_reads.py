@@ -21,11 +21,11 @@ _COVERED: Final = frozenset(
         ("spec", name)
         for name in (
             "node_name", "scheduler_name", "overhead", "resources", "node_selector", "affinity", "tolerations",
-            "topology_spread_constraints", "resource_claims", "volumes", "host_network", "host_users",
+            "topology_spread_constraints", "volumes", "host_network", "host_users",
         )
     }
 )  # fmt: skip
-"""The fields that are part of every class key: see `ClassTable`."""
+"""The fields that are part of every class key, whatever the pod's claims: see `ClassTable`."""
 IDENTITY: Final = frozenset({(), ("key",), ("metadata",), ("metadata", "name"), ("metadata", "uid")})
 """The fields in which all pods differ."""
 _WITH_FIELDS: Final = frozenset({("metadata",), ("spec",), ("status",)})

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from session_scheduler.model.classes import ClassKey
 from session_scheduler.model.disruption import MOVED, is_disrupted
 from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Pod
@@ -26,7 +27,7 @@ _RECREATING: Final = frozenset({"Job", "ReplicaSet", "ReplicationController", "S
 class _Place(msgspec.Struct, frozen=True):
     victim: str
     """The moved pod's uid."""
-    cls: bytes
+    cls: ClassKey
     """The key of its class."""
     node: str
     until: float

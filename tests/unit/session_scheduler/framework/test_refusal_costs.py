@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from session_scheduler import Refusal, Scope, hookimpl
 from session_scheduler.actions.trial import Trial
 from session_scheduler.framework import evaluator as evaluators
 from session_scheduler.framework.board import Board
@@ -26,8 +27,8 @@ EACH = 3
 """The pods of each shape."""
 
 
-def full(**running: Any) -> FakeCluster:
-    found = FakeCluster(checked=False)
+def full(evaluation: str = "heap", **running: Any) -> FakeCluster:
+    found = FakeCluster(checked=False, evaluation=evaluation)
     racks = ({"rack": f"r{number % 7}"} for number in range(NODES))
     found.add(node(f"n{number}", cpu="1", labels=labels) for number, labels in enumerate(racks))
     found.add(pod(f"runs{number}", cpu="1", bound_to=f"n{number}", **running) for number in range(NODES))
@@ -203,3 +204,53 @@ def test_the_bound_of_memory_changes_no_decision(monkeypatch: pytest.MonkeyPatch
         nominated = [cluster.find(Pod, name).status.nominated_node_name for name in names]
         decisions.append((cluster.placements(), nominated, [cluster.reasons(name) for name in names]))
     assert decisions[0] == decisions[1] == decisions[2]
+
+
+class Prepares:
+    """Counts the calls of `prepare`."""
+
+    name = "prepares"
+    filter_scope = Scope.STATIC
+
+    def __init__(self, *, promises: bool) -> None:
+        self.ignores_requests = promises
+        self.calls = 0
+
+    @hookimpl
+    def prepare(self) -> Refusal | None:
+        self.calls += 1
+        return None
+
+    @hookimpl
+    def filter(self) -> None:
+        """Rejects no node."""
+
+
+@pytest.mark.parametrize(
+    ("promises", "mode", "calls"),
+    [(True, "heap", 1 + 7), (True, "naive", SHAPES), (False, "heap", SHAPES)],
+    ids=["promised", "promised, but naive", "not promised"],
+)
+def test_a_plugin_that_ignores_requests_prepares_once_for_each_selector(promises: bool, mode: str, calls: int) -> None:
+    plugin = Prepares(promises=promises)
+    cluster = full(evaluation=mode)
+    cluster.add(waiting(mixed=True))
+    cluster.run(plugin, cycles=1)
+    cluster.assert_pending("p0", f"0/{NODES} nodes are available: {NODES} Insufficient cpu.")
+    assert plugin.calls == calls
+
+
+def test_the_refusal_of_a_plugin_that_ignores_requests_holds_for_all_requests() -> None:
+    class Refuses(Prepares):
+        @hookimpl
+        def prepare(self) -> Refusal:
+            self.calls += 1
+            return Refusal("not today")
+
+    plugin = Refuses(promises=True)
+    cluster = full()
+    cluster.add(waiting(10))
+    cluster.run(plugin, cycles=1)
+    for number in range(10):
+        cluster.assert_pending(f"p{number}", f"0/{NODES} nodes are available: not today.")
+    assert plugin.calls == 1
