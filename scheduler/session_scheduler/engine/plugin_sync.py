@@ -84,7 +84,7 @@ class PluginSync:
         return True
 
     async def release_changed(self, *, lost: bool = False) -> None:
-        """Free what pods hold that have ended since they were recovered, or that have another node or record.
+        """Free the resources of pods that have ended since they were recovered, or have another node or record.
 
         With `lost`, also what pods hold that a plugin could not recover: `start` recovers them again.
         """

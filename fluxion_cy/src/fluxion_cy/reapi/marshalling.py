@@ -102,7 +102,7 @@ def _number(metadata: Mapping[str, Any], kind: str, uniq: int) -> int:
 def _check(outer: str, metadata: Mapping[str, Any], sent: Mapping[str, Any], path: str) -> None:
     """Raises for values that the embedded engine can hold and the library cannot."""
     if metadata.get("divisible"):
-        raise NotSupported(f"vertex {outer!r}: the library has no divisible vertices; give it one per chunk")
+        raise NotSupported(f"vertex {outer!r}: the library has no divisible vertices; use one for each chunk")
     size = metadata.get("size", 1)
     if size > _UNSIGNED:
         raise InvalidGraph(f"vertex {outer!r}: size {size} is more than {_UNSIGNED}, the most that the library keeps")
