@@ -193,8 +193,8 @@ def events_to_register() -> Iterable[ClusterEventWithHint] | None:
 def on_nodes_changed(changes: Sequence[NodeChange]) -> None:
     """Before a session: the complete state of each node that was added, deleted or changed, or whose pods changed.
 
-    This is a state, not an event: make your view of the node equal to it. The first call passes every node. A replica
-    that stands by calls it, too, so that it can take over at once; `recover` comes when it leads.
+    This is a state, not an event: make your view of the node equal to it. The first call passes every node. A standby
+    replica calls this hook, too, so that it can take over at once. It calls `recover` only when it starts to lead.
     """
 
 

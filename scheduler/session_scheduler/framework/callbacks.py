@@ -146,16 +146,16 @@ class Callbacks:
         """`key(group)` returns a sort key for groups within a queue; smaller first, in order of registration.
 
         Ties are broken by priority (higher first), the time since which the group waits (its arrival or last attempt),
-        creation time and uid. The scheduler calls it once for each group and session.
+        creation time and uid. The scheduler calls `key` once for each group and session.
         """
         self.registered.job_orders.append(self._callback("job order", key))
 
     def add_sub_group_order(self, key: Callable[[Group, str], Key]) -> None:
         """`key(group, name)` returns a sort key for sub-groups within a group; smaller first. The name breaks ties.
 
-        The scheduler calls it once for each sub-group, before it places tasks of the group: first the tasks that the
-        minimum counts need, then the others, both in this order. Within a sub-group, tasks follow the task order.
-        If `key` raises, the group fails.
+        The scheduler calls `key` once for each sub-group, before it places tasks of the group: first the tasks that the
+        minimum counts need, then the others, both in this order. Within a sub-group, tasks follow the task order. If
+        `key` raises, the group fails.
         """
         self.registered.sub_group_orders.append(self._callback("sub-group order", key))
 
@@ -174,7 +174,7 @@ class Callbacks:
         """`score(task, node, gpu)` returns the score of one of the node's GPUs for a task; higher is better.
 
         The scheduler adds the scores of all plugins; the GPU's index breaks ties. Whatever chooses GPUs on the picked
-        node calls it through `session.gpu_order`, for the GPUs that fit the task.
+        node calls `score` through `session.gpu_order`, for the GPUs that fit the task.
         """
         self.registered.gpu_orders.append(self._callback("gpu order", score))
 
@@ -193,8 +193,8 @@ class Callbacks:
     def add_pre_allocation(self, check: Callable[[Group], str | None]) -> None:
         """`check(group)` returns None, or the reason not to try the group now.
 
-        The scheduler calls it when it is the group's turn and no `prefilter` rejects it, before any attempt; a plugin
-        may also prepare itself for the group. A reason rejects the whole group.
+        The scheduler calls `check` when it is the group's turn and no `prefilter` rejects it, before any attempt; a
+        plugin may also prepare itself for the group. A reason rejects the whole group.
         """
         self.registered.pre_allocations.append(self._callback("pre-allocation", check))
 
@@ -213,10 +213,10 @@ class Callbacks:
     def add_over_capacity(self, check: Callable[[Group, Sequence[Task]], Sequence[str | None]]) -> None:
         """`check(group, tasks)` returns for each task None, or the reason why it must not use its requests on any node.
 
-        The scheduler calls it directly before it places tasks: with a single pod, or with all tasks of a gang that it
-        could place together, in order. A task that is not rejected counts for those after it. Count placements of this
-        session, and subtract those that are undone: see `add_event_handler`. If preemption in the group's queue or
-        reclaim may help, the scheduler calls it again with some pods removed.
+        The scheduler calls `check` directly before it places tasks: with a single pod, or with all tasks of a gang that
+        it could place together, in order. A task that is not rejected counts for those after it. Count placements of
+        this session, and subtract those that are undone: see `add_event_handler`. If preemption in the group's queue or
+        reclaim may help, the scheduler calls `check` again with some pods removed.
         """
         self.registered.over_capacity.append(self._callback("over capacity", check))
 
@@ -256,10 +256,10 @@ class Callbacks:
     def add_preempt_validator(self, check: Callable[[Scenario], str | None], *, alike: bool = False) -> None:
         """`check(scenario)` returns None, or the reason why this preemption is not allowed.
 
-        The scheduler calls it for each candidate node, before it takes the cheapest one; for a gang, for the scenario
-        that it found. The first reason counts. `alike` is a promise for the scenarios of one pod, for all pods of one
-        class, queue and priority: on every node the answer is the same for equal victims. Victims are equal if they are
-        in the same queues, of the same classes and priorities, equally preemptible, and count equally
+        The scheduler calls `check` for each candidate node, before it takes the cheapest one; for a gang, for the
+        scenario that it found. The first reason counts. `alike` is a promise for the scenarios of one pod, for all pods
+        of one class, queue and priority: on every node the answer is the same for equal victims. Victims are equal if
+        they are in the same queues, of the same classes and priorities, equally preemptible, and count equally
         (`session.queues.by_model`). Those that were evicted before (`session.leaves`) do not matter.
         """
         self.registered.preempt_validators.append(self._callback("preempt validator", check))
@@ -268,8 +268,8 @@ class Callbacks:
     def add_can_reclaim(self, check: Callable[[Group], str | None]) -> None:
         """`check(group)` returns None, or the reason why the group must not reclaim at all, whatever the victims.
 
-        The scheduler calls it once for each group, before it looks for victims; the first reason counts. If the pods of
-        the group need not start together, it calls it for each pod, which is then `session.asked_for`.
+        The scheduler calls `check` once for each group, before it looks for victims; the first reason counts. If the
+        pods of the group need not start together, it calls `check` for each pod, which is then `session.asked_for`.
         """
         self.registered.can_reclaim.append(self._callback("can reclaim", check))
 
@@ -324,10 +324,10 @@ class Callbacks:
     def add_bind_mutation(self, annotate: Callable[[Task, str], Mapping[str, str] | None]) -> None:
         """`annotate(task, node)` returns annotations for the pod, or None. The Binding's request writes them.
 
-        The scheduler calls it for each placed task, directly before it commits the group's placement. `prebind` hooks
-        see them as `binding.annotations`, and may change them. If two plugins set the same key, the later one counts. A
-        key of the core, or an invalid annotation, fails the group. The scheduler calls it again if another replica
-        resumes the plan of a gang.
+        The scheduler calls `annotate` for each placed task, directly before it commits the group's placement. `prebind`
+        hooks see the annotations as `binding.annotations`, and may change them. If two plugins set the same key, the
+        later one counts. A key of the core, or an invalid annotation, fails the group. The scheduler calls `annotate`
+        again if another replica resumes the plan of a gang.
         """
         self.registered.bind_mutations.append(self._callback("bind mutation", annotate))
 
