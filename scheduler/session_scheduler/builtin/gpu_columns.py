@@ -79,7 +79,7 @@ class GpuColumns:
         return np.isin(self._nodes.row_numbers, self._closed)
 
     def fits(self, share: Share, expected: Callable[[int], Iterable[Share]]) -> BoolColumn:
-        """The nodes that fit a pod with this share, the view's extra tasks, and the shares of `expected` at an index.
+        """The nodes where this share fits beside the view's extra tasks and the shares of `expected` at an index.
 
         If each extra task needs one GPU, it does not matter which one, because their shares are equal.
         """
@@ -98,7 +98,7 @@ class GpuColumns:
         return fits
 
     def fits_whole(self, number: int, expected: Callable[[int], Iterable[Share]]) -> BoolColumn:
-        """The nodes that fit a pod with this number of whole GPUs, beside the shares of `expected` at an index."""
+        """The nodes where a pod with this number of whole GPUs fits, beside the shares of `expected` at an index."""
         fits: BoolColumn = self._nodes.counter(SHARERS) == 0
         if not self._reserved:
             return fits

@@ -87,7 +87,7 @@ class GpuFacts(NamedTuple):
 
 
 class GpuSharing:
-    """Rejects nodes that do not fit a share, prefers nodes where it fills a shared GPU, and chooses the GPUs."""
+    """Rejects nodes where a share does not fit, prefers nodes where it fills a shared GPU, and chooses the GPUs."""
 
     Arguments = GpuSharingArguments
     name = "GpuSharing"
@@ -353,7 +353,7 @@ class GpuSharing:
 
     @hookimpl
     def filter(self, session: Session, nodes: NodeView, mask: BoolColumn, state: Share | int) -> None:
-        """Clear the nodes that do not fit the share, or the number of whole GPUs beside the shared ones."""
+        """Clear the nodes where the share, or the number of whole GPUs beside the shared ones, does not fit."""
         share = state if isinstance(state, Share) else None
 
         def expected(index: int) -> Iterable[Share]:
@@ -398,7 +398,7 @@ class GpuSharing:
 
     @hookimpl
     def unresolvable(self, nodes: NodeView, state: Share | int) -> BoolColumn:
-        """The nodes that do not fit the share even without other pods."""
+        """The nodes where the share does not fit even without other pods."""
         if isinstance(state, Share):
             return self._columns(nodes).never(state)
         return np.zeros(len(nodes), np.bool_)

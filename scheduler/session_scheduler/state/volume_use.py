@@ -1,4 +1,4 @@
-"""Usage of volumes: the number of pods that use each volume on each node. Sparse, since most pods use none."""
+"""Usage of volumes: the number of pods that use each volume on each node. Most pods use none."""
 
 from __future__ import annotations
 
