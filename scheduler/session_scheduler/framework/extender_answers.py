@@ -107,7 +107,7 @@ class ExtenderAnswers:
 
     @contextmanager
     def asking(self) -> Iterator[Asked]:
-        """In this context sessions may ask; yields the questions."""
+        """In this context, sessions may ask questions; it yields them."""
         self.asked = asked = Asked({}, {})
         try:
             yield asked

@@ -232,7 +232,7 @@ class Group(msgspec.Struct, eq=False):
 
     @property
     def topology_key(self) -> str | None:
-        """As `PodGroup.topology_key`."""
+        """The `topology_key` of the PodGroup."""
         return self.pod_group.topology_key if self.pod_group is not None else None
 
     @property

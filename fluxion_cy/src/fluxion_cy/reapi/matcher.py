@@ -267,11 +267,11 @@ class LibraryMatcher(BaseMatcher):
 
     def set_properties(self, path: str, properties: dict[str, str]) -> None:  # noqa: ARG002
         """Not supported: the C API has no such function."""
-        raise NotSupported("set_properties: the library's C API cannot do it; make a new matcher")
+        raise NotSupported("set_properties: the library's C API has no such function; make a new matcher")
 
     def resize(self, path: str, size: int) -> None:  # noqa: ARG002
         """Not supported: the C API has no such function."""
-        raise NotSupported("resize: the library's C API cannot do it; make a new matcher")
+        raise NotSupported("resize: the library's C API has no such function; make a new matcher")
 
     def _path(self, path: Any) -> bytes:
         self._vertex(path)
