@@ -18,7 +18,7 @@ PATH = "/apis/vk.io/v1/masterqueues"
 DRY = f"{PATH}?dryRun=All&fieldValidation=Strict"
 Manifest = dict[str, Any]
 RESOURCE = "unknown resource: use one of cpu, memory, pods, nvidia.com/gpu"
-LABEL = "use at most 63 of a-z, 0-9 and -, and no - at the start or end"
+LABEL = "use at most 63 characters (a-z, 0-9 and -), with no - at the start or end"
 NAME = "use at most 253 of a-z, 0-9, - and ., and begin and end with a letter or digit"
 
 

@@ -118,9 +118,9 @@ def test_workers_whose_leader_cannot_be_bound_in_time_are_evicted(scenario: Scen
 
     def reported() -> str | None:
         notes = (one["note"] for one in scenario.events("crew", "FailedScheduling"))
-        return next((note for note in notes if "evicting them" in note), None)
+        return next((note for note in notes if "evicting the bound pods" in note), None)
 
-    assert "3 of at least 3 pods were bound within 2 s, without 1 of sub-group leader" in scenario.until(
+    assert "3 pods were bound within 2 s; the gang needs at least 3 and lacks 1 of sub-group leader" in scenario.until(
         "a word", reported
     )
     scenario.check()

@@ -123,4 +123,4 @@ class DevicePlugin:
             async with asyncio.timeout(_END_SECONDS):
                 await asyncio.gather(*(advertisement.close(withdraw=False) for advertisement in advertisements))
         except TimeoutError:  # the sockets are already removed
-            log.warning("servers did not stop within %.0f s: exiting without them", _END_SECONDS)
+            log.warning("servers did not stop within %.0f s: exiting without waiting for them", _END_SECONDS)

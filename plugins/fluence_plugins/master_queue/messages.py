@@ -84,7 +84,8 @@ def pool_of(subject: str, message_subject: str) -> str:
     name = message_subject[len(prefix) :]
     if not is_dns_label(name):
         raise MessageError(
-            f"{shown(name)} is not a valid pool name: use at most 63 of a-z, 0-9 and -, and no - at the start or end"
+            f"{shown(name)} is not a valid pool name: use at most 63 characters (a-z, 0-9 and -), with no - at the "
+            "start or end"
         )
     return name
 
@@ -188,7 +189,8 @@ def _wrong_pair(key: str, value: str) -> str | None:
     if not is_label_key(key):
         return f"{shown(key)} is not a valid key in Kubernetes: write name or domain/name, name up to 63 characters"
     if not is_label_value(value):
-        return f"{shown(value)} is not a valid value in Kubernetes: use at most 63 of letters, digits, -, _ and ."
+        remedy = "use at most 63 characters (letters, digits, -, _ and .)"
+        return f"{shown(value)} is not a valid value in Kubernetes: {remedy}"
     return None
 
 

@@ -248,7 +248,7 @@ def _unless_excluded(state: AffinityState) -> str:
     """A condition for the text if a pod can match both the affinity and an anti-affinity term."""
     own = state.together.selector
     if any(own.also(query.selector.requirements or ()).satisfiable for query in state.away):
-        return " that its anti-affinity does not exclude"
+        return " that this pod's anti-affinity does not exclude"
     return ""
 
 

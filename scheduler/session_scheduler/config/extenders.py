@@ -82,7 +82,7 @@ class ExtenderTLS(Strict):
         if self.insecure and (self.ca_file or self.ca_data):
             raise wrong_value("is true, but a CA is also given: remove one of them", at=("insecure",))
         if bool(self.cert_file or self.cert_data) != bool(self.key_file or self.key_data):
-            raise wrong_value("needs both a certificate and its key: set certFile and keyFile, or neither")
+            raise wrong_value("needs both a certificate and its key: set both certFile and keyFile, or neither")
         return self
 
 

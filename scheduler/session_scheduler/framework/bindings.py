@@ -105,7 +105,7 @@ class Holding(msgspec.Struct, frozen=True):
 
 
 class Runtime:
-    """The scheduler as a plugin's own tasks can use it."""
+    """What a plugin's own tasks can use of the scheduler."""
 
     def __init__(
         self,

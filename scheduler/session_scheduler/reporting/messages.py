@@ -81,18 +81,18 @@ def not_readable(problem: str) -> Message:
 def gang_timed_out(group: Group, members: int, seconds: float) -> str:
     """A gang was partly bound for too long."""
     lacks = group.short_of(group.in_phase(Phase.BOUND))
-    without = f", without {as_text(lacks)}" if lacks else ""
+    also = f" and lacks {as_text(lacks)}" if lacks else ""
     return (
-        f"{members} of at least {group.min_count} pods were bound within {seconds:g} s{without}: evicting them; "
-        "the gang starts over"
+        f"{members} pods were bound within {seconds:g} s; the gang needs at least {group.min_count}{also}: "
+        "evicting the bound pods; the gang starts over"
     )
 
 
 def gang_stale(group: Group, members: int, seconds: float) -> str:
     """A gang lost members, and ran below its minimum for too long."""
     lacks = group.short_of(group.in_phase(Phase.BOUND))
-    without = f", without {as_text(lacks)}" if lacks else ""
+    also = f" and lacks {as_text(lacks)}" if lacks else ""
     return (
-        f"{members} of at least {group.min_count} pods are running{without}, {seconds:g} s after the gang lost "
-        "others: evicting them; the gang starts over"
+        f"{members} pods are running {seconds:g} s after the gang lost others; the gang needs at least "
+        f"{group.min_count}{also}: evicting the running pods; the gang starts over"
     )

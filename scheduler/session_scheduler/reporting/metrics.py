@@ -216,8 +216,8 @@ class Metrics:
             registry, "pod_scheduling_seconds", "Time from a pod's creation to its bind.", ("queue", "attempts"), WAITS
         )
         self._queue_wait = _histogram(
-            registry, "queue_wait_seconds", "Time from when a group enters the queue, or its last attempt fails, to "
-            "the attempt that places it.", ("queue",), WAITS,
+            registry, "queue_wait_seconds", "Time from a group's entry into the queue, or from its latest failed "
+            "attempt, to the attempt that places it.", ("queue",), WAITS,
         )  # fmt: skip
         self._gang_start = _histogram(
             registry, "gang_start_seconds", "Time from the creation of a gang's first pod to the gang's last bind.",

@@ -50,7 +50,8 @@ def _wrong_resources(one: DeviceResourceConfig) -> Iterator[str]:
         yield "capacity: its unit is not that of resources: remove one of the two"
     for place, name in enumerate(one.resources):
         if selects and device_class_of(name) is not None:
-            yield f"resources[{place}]: devices of claims count by deviceAttributes: remove {name!r}"
+            by = "deviceAttributes" if one.device_attributes else "capacity"
+            yield f"resources[{place}]: {name!r} counts devices of claims, which {by} already counts: remove it"
         if not counts_devices(name):
             remedy = f"use an extended resource such as nvidia.com/gpu, {GPU_FRACTION}, or {amount_name('CLASS')}"
             yield f"resources[{place}]: {name!r} does not count devices: {remedy}"

@@ -230,7 +230,9 @@ class EmbeddedMatcher(BaseMatcher):
         at = now if rset.start is None else rset.start
         holds = [hold for hold in holds_of(rset, self._engine) if hold[2] and hold[1] > 0]
         if not holds:
-            raise InvalidGraph("R: has no exclusive vertex; mark what the job holds with exclusive: true", EINVAL)
+            raise InvalidGraph(
+                "R: has no exclusive vertex; set exclusive: true on each vertex that the job holds", EINVAL
+            )
         check_free(self._engine, holds, at, at + rset.duration)
         entries = self._engine.arrange(holds)
         resources = self._write(Found(self._engine, at, at + rset.duration))

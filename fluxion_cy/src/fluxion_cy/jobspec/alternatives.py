@@ -38,7 +38,8 @@ class _Forms:
             found.append(form)
             if len(found) > _MAX_VARIANTS:
                 raise InvalidJobspec(
-                    f"resources: the alternatives make more than {_MAX_VARIANTS} forms; use fewer of them"
+                    f"resources: the alternatives expand to more than {_MAX_VARIANTS} forms of the request; "
+                    "use fewer alternatives"
                 )
             self._spend(len(form))
         return found

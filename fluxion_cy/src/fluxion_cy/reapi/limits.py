@@ -184,7 +184,8 @@ def _check_alternatives(beside: list[Resource], slots: list[Resource], engine: E
     if plain + (plain < len(beside)) > 1:
         for entry in beside:
             if len({child.type for child in entry.children}) < len(entry.children):
-                raise NotSupported(f"resources: {entry.type[:40]} next to a slot names one type twice; join them")
+                what = "a slot contains" if entry.slot else f"{entry.type[:40]}, which is next to a slot, contains"
+                raise NotSupported(f"resources: {what} two entries of the same type; merge them into one")
         _check_ways(beside, engine)
 
 

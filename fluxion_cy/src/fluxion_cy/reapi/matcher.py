@@ -223,7 +223,7 @@ class LibraryMatcher(BaseMatcher):
         holds = [hold for hold in holds_of(rset, self._engine) if hold[2]]
         if not holds:
             raise InvalidGraph(
-                "R: has no exclusive vertex; mark what the job holds with exclusive: true", _errno.EINVAL
+                "R: has no exclusive vertex; set exclusive: true on each vertex that the job holds", _errno.EINVAL
             )
         text = marshalling.holding_text(holds, self._engine, rset.start or 0, rset.duration)
         answer = translated(lambda: self._context.update_allocate(number, text), holding_refused)

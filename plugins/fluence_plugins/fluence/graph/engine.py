@@ -46,8 +46,8 @@ class Engine(msgspec.Struct, frozen=True):
         """Actions of the scheduler that this engine does not support, and why."""
         if self.name == "embedded":
             return {}
-        why = "needs durations, and plugin fluence's engine: reapi does not support them"
-        return {"backfill": f"backfill {why}: remove it, or choose engine: embedded"}
+        why = "needs durations, which plugin fluence does not support with 'engine: reapi'"
+        return {"backfill": f"backfill {why}: remove backfill, or choose 'engine: embedded'"}
 
     def check(self, policy: str) -> None:
         """Check the library.

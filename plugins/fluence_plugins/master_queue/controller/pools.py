@@ -173,7 +173,9 @@ class Pools:
             rivals = self._rivals(known, now)
             self.revision += flavor not in rivals
             known.rivals = {**rivals, flavor: now}
-            return f"{name} is an active pool of flavor {known.flavor}, and also publishes for {flavor}: rename one"
+            also = f"a pool of that name also publishes for {flavor}"
+            active = f"an active pool of flavor {known.flavor} is already named {name}"
+            return f"{active}, and {also}: rename one of the two pools"
         if known is None and not self._has_room(now):
             return f"{name} exceeds the limit of {MOST_POOLS} pools, none of which is silent"  # codespell:ignore
         mark = self._clock(self._flavors[flavor]).at(now)

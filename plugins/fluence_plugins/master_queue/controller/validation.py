@@ -17,7 +17,7 @@ from session_scheduler.model.quantity import QuantityError
 
 LONGEST_TIMEOUT: Final = 7 * 24 * 3600
 _ALIKE: Final = {"Borrow": "MayStopSearch", "Preempt": "MayStopSearch"}
-_LABEL_RULE: Final = "use at most 63 of a-z, 0-9 and -, and no - at the start or end"
+_LABEL_RULE: Final = "use at most 63 characters (a-z, 0-9 and -), with no - at the start or end"
 _NAME_RULE: Final = "use at most 253 of a-z, 0-9, - and ., and begin and end with a letter or digit"
 
 

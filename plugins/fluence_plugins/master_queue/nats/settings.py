@@ -55,7 +55,7 @@ class Tls(Strict):
     def _certificate_with_key(self) -> Self:
         if (self.cert_file is None) != (self.key_file is None):
             missing = "certFile" if self.cert_file is None else "keyFile"
-            raise wrong_value("is missing: write certFile and keyFile, or neither", at=(missing,))
+            raise wrong_value("is missing: set both certFile and keyFile, or neither", at=(missing,))
         return self
 
 
@@ -79,7 +79,7 @@ class ConnectorSettings(Strict):
     def _one_way(self) -> Self:
         if (self.user_file is None) != (self.password_file is None):
             missing = "userFile" if self.user_file is None else "passwordFile"
-            raise wrong_value("is missing: write userFile and passwordFile, or neither", at=(missing,))
+            raise wrong_value("is missing: set both userFile and passwordFile, or neither", at=(missing,))
         ways = [name for field, name in _WAYS if getattr(self, field) is not None]
         if any(server.has_user for server in self.addresses):
             ways.append("a user or token in servers")

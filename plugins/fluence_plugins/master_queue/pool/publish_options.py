@@ -118,7 +118,7 @@ def quotas_from(api: KubeApi | None, options: Options, given: Mapping[str, str])
 def subject_of(options: Options) -> str:
     """The subject that the pool publishes to. Raises InputError."""
     if not is_dns_label(options.pool):
-        what = "use at most 63 of a-z, 0-9 and -, and no - at the start or end"
+        what = "use at most 63 characters (a-z, 0-9 and -), with no - at the start or end"
         raise InputError(f"--pool: {shown(options.pool)} is not a valid pool name: {what}")
     if not is_subject(options.subject):
         what = "write words separated by ., without * and >"
@@ -130,7 +130,7 @@ def quotas_of(options: Options) -> dict[str, str]:
     """The quotas of --quota, in the API server's form. Raises InputError with a line for each invalid one."""
     if not options.quota and not options.from_cluster:
         raise InputError(
-            "--quota is missing: write --quota cpu=8, or --from-kubeconfig FILE to measure the pool's own cluster"
+            "--quota is missing: pass both --quota cpu=8, or --from-kubeconfig FILE to measure the pool's own cluster"
         )
     ignored = {"--context": options.context, "--selector": options.selector, "--for": options.own,
                "--tolerate": options.tolerated}  # fmt: skip
@@ -192,7 +192,9 @@ def settings_of(options: Options) -> ConnectorSettings:
 
 def _together(first: str, one: Path | None, second: str, other: Path | None) -> None:
     if (one is None) != (other is None):
-        raise InputError(f"{second if other is None else first}: is missing: write {first} and {second}, or neither")
+        raise InputError(
+            f"{second if other is None else first}: is missing: pass both {first} and {second}, or neither"
+        )
 
 
 def _text(file: Path | None) -> str | None:

@@ -178,7 +178,10 @@ def test_a_rank_of_which_nothing_is_left_is_not_marked(fake: Fake) -> None:
             [want("node", 1, slot(1, want("core", 1)), want("socket", 1))],
             "that socket, which is next to a slot, contains resources and no slot",
         ),
-        ([slot(1, want("core", 1), want("core", 2)), slot(1, want("gpu", 1), label="b")], "one type twice"),
+        (
+            [slot(1, want("core", 1), want("core", 2)), slot(1, want("gpu", 1), label="b")],
+            "two entries of the same type",
+        ),
     ],
 )
 def test_what_the_flexible_traverser_takes_for_an_endless_slot_is_refused(

@@ -361,7 +361,8 @@ def test_a_shared_device_counts_with_the_capacity_that_each_claim_consumes() -> 
     ({"resources": ("nvidia.com/gpu",), "capacity": f"{DRIVER}/memory"},
      "capacity: its unit is not that of resources: remove one of the two"),
     ({"resources": ("gpu.deviceclass.resource.k8s.io/devices",), "device_attributes": {MODEL: "A100"}},
-     "resources[0]: devices of claims count by deviceAttributes: remove 'gpu.deviceclass.resource.k8s.io/devices'"),
+     "resources[0]: 'gpu.deviceclass.resource.k8s.io/devices' counts devices of claims, which deviceAttributes already "
+     "counts: remove it"),
 ])  # fmt: skip
 def test_the_configuration_rejects_what_does_not_count(wrong: Any, text: str) -> None:
     with pytest.raises(InputError) as error:

@@ -46,7 +46,7 @@ def test_kube_schedulers_fields_are_read() -> None:
     ("- {urlPrefix: 'https://a', tlsConfig: {insecure: true, caFile: a}}",
      "[0].tlsConfig.insecure: is true, but a CA is also given: remove one of them"),
     ("- {urlPrefix: 'https://a', tlsConfig: {certFile: a}}",
-     "[0].tlsConfig: needs both a certificate and its key: set certFile and keyFile, or neither"),
+     "[0].tlsConfig: needs both a certificate and its key: set both certFile and keyFile, or neither"),
     ("- {urlPrefix: 'http://a', httpTimeout: 0s}",
      "[0].httpTimeout: is '0s': use a duration of at most 1h, such as 500ms, 5s or 1m"),
     ("- {urlPrefix: 'http://a', httpTimeout: 5x}",

@@ -179,7 +179,7 @@ def test_pods_that_must_be_away_are_listed_with_the_pod_that_requires_it() -> No
 def test_contradictory_affinity_and_anti_affinity_are_listed() -> None:
     both = Affinity(pod_affinity=near(ZONE, "web"), pod_anti_affinity=near(HOST, "web"))
     assert changes(node("n1", labels=IN_A), pod("p", affinity=both)) == {
-        "InterPodAffinity": ["a pod matching app=web that its anti-affinity does not exclude ran in zone=a"]
+        "InterPodAffinity": ["a pod matching app=web that this pod's anti-affinity does not exclude ran in zone=a"]
     }
     assert changes(node("n1", labels=IN_A), pod("r", labels=WEB, bound_to="n1"), pod("p", affinity=both)) == {
         "InterPodAffinity": ["no pod matching app=web ran on n1", "the pods for its affinity still ran there"]

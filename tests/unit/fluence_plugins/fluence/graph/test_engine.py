@@ -103,7 +103,7 @@ def test_the_action_that_reserves_by_time_is_refused_with_the_library(monkeypatc
         if engine == "embedded":
             Registry(BUILTIN).load_profiles(config)
             continue
-        with pytest.raises(InputError, match=r"^config\.yaml: actions\[1\]: backfill .*choose engine: embedded"):
+        with pytest.raises(InputError, match=r"^config\.yaml: actions\[1\]: backfill .*choose 'engine: embedded'"):
             Registry(BUILTIN).load_profiles(config)
 
 

@@ -384,8 +384,8 @@ def test_several_masterqueues_share_a_subject_independently() -> None:
         ("a", b"[]", "pool", "last message: the message is not a JSON object: write quotas, labels and taints"),
         ("a", b"x" * (1 << 20), "pool", "last message: the message has 1048576 bytes: send at most 65536"),
         ("new", b"[]", "status", "message of 'new': the message is not a JSON object: write quotas, labels and taints"),
-        ("B_d", b'{"quotas":{}}', "status", "message of 'B_d': 'B_d' is not a valid pool name: use at most 63 of a-z,"
-                                            " 0-9 and -, and no - at the start or end"),
+        ("B_d", b'{"quotas":{}}', "status", "message of 'B_d': 'B_d' is not a valid pool name: use at most 63 "
+                                            "characters (a-z, 0-9 and -), with no - at the start or end"),
     ],
 )  # fmt: skip
 def test_an_invalid_message_is_reported_and_changes_nothing_else(pool: str, data: bytes, where: str, line: str) -> None:

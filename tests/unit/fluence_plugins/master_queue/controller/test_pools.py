@@ -151,7 +151,7 @@ def test_a_pool_in_two_flavors_counts_for_the_first_and_is_reported() -> None:
 def test_a_name_published_for_two_flavors_counts_for_the_active_one() -> None:
     pools = connected(spec(f=every(), g=every(natsSubject="t")))
     pools.receive(SOURCE, "a", REPORTED, 0)
-    assert "is an active pool of flavor f, and also publishes for g: rename one" in pools.receive(
+    assert "and a pool of that name also publishes for g: rename one of the two pools" in pools.receive(
         (NATS, "t"), "a", REPORTED, 1
     )
     (pool,) = pools.at(2)

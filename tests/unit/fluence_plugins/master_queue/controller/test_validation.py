@@ -43,7 +43,7 @@ def test_the_master_queue_of_the_documentation_is_valid() -> None:
     [
         ({"natsFlavor": None}, "natsFlavor, localFlavor: neither is set: set exactly one of them"),
         ({"localFlavor": {}}, "natsFlavor, localFlavor: both are set: set exactly one of them"),
-        ({"name": "A"}, "name: 'A' is not a valid flavor name: use at most 63 of a-z, 0-9 and -"),
+        ({"name": "A"}, "name: 'A' is not a valid flavor name: use at most 63 characters (a-z, 0-9 and -)"),
         ({"nominalQuota": {"pods": -1}}, "nominalQuota['pods']: -1 is negative: write 0 or more"),
         ({"nominalQuota": {"fpga": 1}}, "nominalQuota['fpga']: unknown resource: use one of cpu"),
         ({"canLendTo": [{"queue": "G"}]}, "canLendTo[0].queue: 'G' is not a valid queue name"),

@@ -79,7 +79,7 @@ def seed(prefix: int = USER) -> tuple[str, Ed25519PublicKey]:
         ),
         (
             {"servers": ["nats://h"], "userFile": "/u"},
-            "file: connectors.a.passwordFile: is missing: write userFile and passwordFile, or neither",
+            "file: connectors.a.passwordFile: is missing: set both userFile and passwordFile, or neither",
         ),
         (
             {"servers": [f"nats://{SECRET}@h"], "tokenFile": "/t"},
@@ -91,7 +91,7 @@ def seed(prefix: int = USER) -> tuple[str, Ed25519PublicKey]:
         ),
         (
             {"servers": ["tls://h"], "tls": {"keyFile": "/k"}},
-            "file: connectors.a.tls.certFile: is missing: write certFile and keyFile, or neither",
+            "file: connectors.a.tls.certFile: is missing: set both certFile and keyFile, or neither",
         ),
         (
             {"servers": ["ws://h"], "tls": {"caFile": "/k"}},

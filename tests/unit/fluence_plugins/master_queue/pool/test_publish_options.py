@@ -60,7 +60,7 @@ def test_once_exits_with_1_and_one_line_if_no_server_answers(capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(("words", "lines"), [
-    ((), ["--quota is missing: write --quota cpu=8, or --from-kubeconfig FILE to measure the pool's own cluster"]),
+    ((), ["--quota is missing: pass both --quota cpu=8, or --from-kubeconfig FILE to measure the pool's own cluster"]),
     (("--quota", "cpu"), ["--quota: 'cpu' has no =: write RESOURCE=AMOUNT, such as memory=32Gi"]),
     (("--quota", "cpus=1", "--quota", "cpu=-1"),
      ["--quota: 'cpus': unknown resource: use one of cpu, memory, pods, nvidia.com/gpu",
@@ -74,7 +74,8 @@ def test_once_exits_with_1_and_one_line_if_no_server_answers(capsys: pytest.Capt
     (("--quota", "cpu=1", "--subject", "a.*"),
      ["--subject: 'a.*' is not a valid subject: write words separated by ., without * and >"]),
     (("--quota", "cpu=1", "--pool", "A"),
-     ["--pool: 'A' is not a valid pool name: use at most 63 of a-z, 0-9 and -, and no - at the start or end"]),
+     ["--pool: 'A' is not a valid pool name: use at most 63 characters (a-z, 0-9 and -), with no - at the start or "
+      "end"]),
 ])  # fmt: skip
 def test_each_mistake_is_one_line_with_its_option(
     words: tuple[str, ...], lines: list[str], capsys: pytest.CaptureFixture[str]
@@ -111,8 +112,9 @@ HERE = Path(__file__)
 
 
 @pytest.mark.parametrize(("fields", "line"), [
-    ({"secrets": Secrets(user=HERE)}, "--password-file: is missing: write --user-file and --password-file, or neither"),
-    ({"secrets": Secrets(tls_key=HERE)}, "--tls-cert: is missing: write --tls-cert and --tls-key, or neither"),
+    ({"secrets": Secrets(user=HERE)},
+     "--password-file: is missing: pass both --user-file and --password-file, or neither"),
+    ({"secrets": Secrets(tls_key=HERE)}, "--tls-cert: is missing: pass both --tls-cert and --tls-key, or neither"),
     ({"secrets": Secrets(nkey=HERE, token=HERE)}, "--nkey, --token-file: use only one way to authenticate"),
     ({"secrets": Secrets(nkey=HERE), "servers": (f"nats://u:{SECRET}@h",)},
      "--nkey, a user or token in --server: use only one way to authenticate"),
