@@ -48,6 +48,8 @@ def _wrong_resources(one: DeviceResourceConfig) -> Iterator[str]:
         yield "resources: list an amount, or set deviceAttributes or capacity"
     if one.resources and one.capacity is not None:
         yield "capacity: its unit is not that of resources: remove one of the two"
+    if one.node_selector and (one.resources or selects) and all(map(device_class_of, one.resources)):
+        yield "nodeSelector: has no effect, because devices of claims count on all nodes: remove it"
     for place, name in enumerate(one.resources):
         if selects and device_class_of(name) is not None:
             by = "deviceAttributes" if one.device_attributes else "capacity"
