@@ -79,6 +79,7 @@ class DynamicResourcesArguments(PluginArguments):
 class _State(msgspec.Struct):
     """A class's claims in a session."""
 
+    pod: Pod
     claims: list[ResourceClaim]
     extended: Mapping[str, DeviceClass]
     """The requested extended resources with their device classes."""
@@ -133,7 +134,7 @@ class DynamicResources:
         arguments = arguments or DynamicResourcesArguments()
         self.prebind_seconds = float(arguments.binding_timeout_seconds + _WRITING_SECONDS)
         self._binding_timeout = float(arguments.binding_timeout_seconds)
-        self._holdings = Holdings()
+        self._holdings = Holdings(self._decided)
         self._evaluator = DeviceEvaluator(self._holdings, arguments.search_steps, arguments.selector_cost)
         self._extended = ExtendedResources()
         self._special: dict[str, Special] = {}
@@ -201,10 +202,18 @@ class DynamicResources:
         self._opened, self._queues = _Opened(session), session.queues
         self._evaluator.open()
         self._extended.refresh(session)
+        if self._holdings.any:
+            self._see(session)
         session.add_event_handler(self._hold_claims, lambda event: self._release(event.task.uid))
         session.add_trial_handler(lambda event: self._holdings.remove(event.task.uid, self._claims_of(event.task)),
                                   lambda event: self._holdings.put_back(event.task.uid, self._claims_of(event.task)),
                                   own_filter=True)  # fmt: skip
+
+    def _see(self, session: Session) -> Mapping[str, ResourceClaim]:
+        """Update the held allocations from the watched claims, which are returned."""
+        known = session.objects(ResourceClaim)
+        self._holdings.see(known, session.objects_version(ResourceClaim), session.newest_seen(ResourceClaim))
+        return known
 
     def _claims_of(self, task: Task) -> list[ResourceClaim]:
         """A task's claims that exist, also the one for its extended resources."""
@@ -219,9 +228,7 @@ class DynamicResources:
         extended = self._extended.among(cls.requests)
         if not cls.pod.spec.resource_claims and not extended:
             return SKIP
-        known = session.objects(ResourceClaim)
-        self._holdings.see(known, session.objects_version(ResourceClaim), session.newest_seen(ResourceClaim))
-        claims = pod_claims(cls.pod, known)
+        claims = pod_claims(cls.pod, self._see(session))
         if isinstance(claims, Gate):
             return Refusal(claims.reason)
         if not claims and not extended:
@@ -235,7 +242,7 @@ class DynamicResources:
                 return refusal
         self._active = True
         self._evaluator.start(session)
-        state = self._opened.states[cls] = _State(claims, extended)
+        state = self._opened.states[cls] = _State(cls.pod, claims, extended)
         ranked = any(request.first_available for claim in claims for request in claim.spec.devices.requests)
         return Prepared(state, Scope.ANY, Scope.ANY if ranked else SKIP, claims_key=partial(self._claims_key, state))
 
@@ -429,8 +436,7 @@ class DynamicResources:
     def _variant(self, state: _State, names: frozenset[str]) -> ResourceClaimSpec:
         found = state.variants.get(names)
         if found is None:
-            pod = next(cls.pod for cls, one in self._opened.states.items() if one is state)
-            requests, _ = requests_for(pod, {name: state.extended[name] for name in names})
+            requests, _ = requests_for(state.pod, {name: state.extended[name] for name in names})
             found = state.variants[names] = ResourceClaimSpec(devices=DeviceClaim(requests=requests))
         return found
 
@@ -464,7 +470,6 @@ class DynamicResources:
             return  # the task was placed without this filter: there is nothing to write
         for claim, allocation in zip(open_claims, found, strict=True):
             self._holdings.hold(task.uid, claim, allocation)
-            session.queues.claim_decided(claim.key, allocation)
         if special is not None:
             self._special[task.uid].allocation = found[-1]
 
@@ -488,12 +493,12 @@ class DynamicResources:
         return claim
 
     def _release(self, uid: str) -> None:
-        held = self._holdings.of_pod(uid)
         self._holdings.release(uid)
         self._special.pop(uid, None)
-        for one in held:
-            if self._queues is not None and self._holdings.of(one.claim) is None:
-                self._queues.claim_decided(one.claim.key, None)
+
+    def _decided(self, claim: str, allocation: Allocation | None) -> None:
+        if self._queues is not None:
+            self._queues.claim_decided(claim, allocation)
 
     @hookimpl
     def on_session_close(self, session: Session) -> None:

@@ -109,10 +109,14 @@ class Proportion:
 
     def _device_limits(self, group: Group, claims: Collection[str]) -> list[DeviceLimit]:
         """What the group may still get by the allocation of these claims; what they already count with is included."""
-        use = self._use
-        if use is None:
+        use, session = self._use, self._session
+        if use is None or session is None:
             return []
-        return [DeviceLimit(one, bound.left(one.name, claims), bound.full(one.name)) for bound in _bounds(use, group)
+        bounds, known = list(_bounds(use, group)), session.snapshot.cache.tasks
+        tasks = [known[uid] for uid in group.tasks if uid in known] if session.nominations else []
+        for bound in bounds if tasks else ():
+            bound.add_nominated(session.nominated.kinds_yielded_to(tasks))
+        return [DeviceLimit(one, bound.left(one.name, claims), bound.full(one.name)) for bound in bounds
                 for one in use.devices.by_device if one.name in bound.most]  # fmt: skip
 
     def _exceeded(self, task: Task, bounds: Sequence[_Bound]) -> str | None:

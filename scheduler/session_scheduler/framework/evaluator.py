@@ -109,12 +109,13 @@ class Evaluator:
             traits = found
         yields = self._yields_on_board(task) if self._nominated else None
         key = (self.alike(task), None if subset is None else id(subset), yields, *traits)
-        board = self._boards.pop(key, None)
+        board, evaluation = self._boards.pop(key, None), self._with_nominated(task, yields)
         if board is None:
-            board = self._new_board(self._with_nominated(task, yields), subset, task)
-        elif board.evaluation.cls is not task.cls:
-            self._forget_placed(board)
-            board.use(self._with_nominated(task, yields))
+            board = self._new_board(evaluation, subset, task)
+        elif board.evaluation is not evaluation:  # of another class, or prepared again
+            if board.evaluation.cls is not task.cls:
+                self._forget_placed(board)
+            board.use(evaluation)
         self._boards[key] = board
         if self._last is None or board is not self._last[1]:
             self._leave_last()

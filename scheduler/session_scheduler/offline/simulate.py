@@ -199,8 +199,9 @@ def _columns(call: HookCall, answer: object) -> dict[str, Any]:
 
 def json_columns(call: HookCall, answer: Mapping[str, object]) -> dict[str, Any]:
     """A plugin's columns as JSON values. Raises PluginError."""
-    if not isinstance(answer.get("devices", ()), list | tuple):
-        raise call.wrong(f"expected `devices` to be a list, got {answer['devices']!r}")
+    devices = answer.get("devices", ())
+    if not isinstance(devices, list | tuple) or not all(isinstance(device, str) for device in devices):
+        raise call.wrong(f"expected `devices` to be a list of texts, got {devices!r}")
     try:
         return dict(msgspec.json.decode(msgspec.json.encode(answer)))
     except (TypeError, ValueError) as error:

@@ -7,7 +7,7 @@ least as new, or shows that it was deleted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -29,7 +29,9 @@ class Held(msgspec.Struct):
 class Holdings:
     """The held allocations by the claim's uid, and the usage of all claims together."""
 
-    def __init__(self) -> None:
+    def __init__(self, decided: Callable[[str, Allocation | None], None] = lambda *_: None) -> None:
+        """`decided` is called with each claim (its key) whose allocation is held from now on; with None: no longer."""
+        self._decided = decided
         self.usage = Usage()
         self.version = 0
         """Increases with every change of an allocation."""
@@ -110,6 +112,11 @@ class Holdings:
 
     # ------------------------------------------------------------------ decisions
 
+    @property
+    def any(self) -> bool:
+        """Whether any allocation is held."""
+        return bool(self._held)
+
     def now(self, claim: ResourceClaim) -> ResourceClaim:
         """The newest version of the claim: as written, if the watch does not show that yet."""
         held = self._held.get(claim.metadata.uid)
@@ -136,6 +143,7 @@ class Holdings:
         if held is None:
             held = self._held[uid] = Held(claim, allocation)
             self._count(uid, allocation)
+            self._decided(claim.key, allocation)
         held.pods.add(pod)
         self._of_pod.setdefault(pod, []).append(uid)
 
@@ -167,6 +175,7 @@ class Holdings:
             if not known and claim.metadata.resource_version.isdecimal():
                 self._unseen[claim.metadata.uid] = claim
             self._count(claim.metadata.uid, allocation)
+            self._decided(claim.key, allocation)
 
     # ------------------------------------------------------------------ simulated removal
 
@@ -196,8 +205,10 @@ class Holdings:
         self._count(uid, None)
 
     def _forget(self, uid: str) -> None:
-        self._held.pop(uid, None)
+        held = self._held.pop(uid, None)
         self._unseen.pop(uid, None)
+        if held is not None:
+            self._decided(held.claim.key, None)
 
 
 def newer(claim: ResourceClaim, than: ResourceClaim) -> bool:

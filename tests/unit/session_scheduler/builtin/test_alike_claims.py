@@ -8,7 +8,7 @@ import pytest
 
 from session_scheduler import SKIP, Prepared, Scope, hookimpl
 from session_scheduler.config.settings import QueueConfig
-from session_scheduler.testing import node
+from session_scheduler.testing import FakeCluster, node, pod, pod_group
 
 from ..framework.test_refusal_costs import counted
 from .test_device_attributes import A100, fleet, gpus, of
@@ -55,6 +55,18 @@ def test_pods_that_get_devices_one_after_the_other_use_one_board() -> None:
         cluster.run(cycles=1)
     assert sum(on == "n1" for on in cluster.placements().values()) == PODS - 1
     assert counts["boards"] == 1
+
+
+@pytest.mark.parametrize("evaluation", ["naive", "heap", "board"])
+def test_a_class_that_is_prepared_again_after_a_rollback_uses_its_new_state(evaluation: str) -> None:
+    name, group = "example.com/gpu", dict[str, Any](group="g", priority=9)
+    cluster = FakeCluster(evaluation=evaluation)
+    cluster.add(device_class(extendedResourceName=name), slice_of("n1", "a"), slice_of("n2", "b", "c"))
+    cluster.node("n1", cpu="4", offers={name: 1}).node("n2", cpu="4")
+    cluster.add(pod("victim", cpu="4", bound_to="n2"), pod_group("g", 2), claim("ca"))
+    cluster.add(user("g-0", "ca", cpu="1", requests={name: 1}, **group), pod("g-1", cpu="4", **group))
+    cluster.run(cycles=1)
+    cluster.assert_pending("g-1", "0/2 nodes are available: 2 Insufficient cpu")
 
 
 def test_claims_of_other_devices_are_evaluated_on_their_own() -> None:

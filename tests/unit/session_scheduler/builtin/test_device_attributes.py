@@ -16,7 +16,7 @@ from session_scheduler.model.queues import QUEUE_LABEL, shown_amounts
 from session_scheduler.state.configured_queues import check_configured
 from session_scheduler.testing import FakeCluster, gang, pod
 
-from .test_device_quota import counts, fair, taken
+from .test_device_quota import counts, fair, freed, taken
 from .test_dynamic_resources import DRIVER, allocated_to, claim, device_class, devices_of, made, user
 
 MODEL = f"{DRIVER}/model"
@@ -129,6 +129,28 @@ def test_a_gang_stays_within_the_limit_of_a_model_as_a_whole() -> None:
         assert all(cluster.placements().values()) == fits
         assert any(cluster.placements().values()) == fits
         assert counts(cluster, "a", A100)[0] == 2000 * fits
+
+
+@pytest.mark.parametrize("selectors", [{}, {"selectors": only("A100")}])
+def test_a_claim_leaves_a_nominated_pod_what_a_limit_allows(selectors: dict[str, Any]) -> None:
+    cluster = fleet(QueueConfig(name="a", limit={A100: 2}))
+    cluster.add(gpus("n1", "A100", "A100"), gpus("n2", "A100"))
+    on_n1: dict[str, Any] = {"node_selector": {"kubernetes.io/hostname": "n1"}}
+    for name in ("v0", "v1"):
+        cluster.add(claim(f"c-{name}", selectors=only("A100")), of(name, "a", f"c-{name}", **on_n1))
+    cluster.run()
+    cluster.assert_all_bound()
+    cluster.add(claim("c-high", 2, selectors=only("A100")), of("high", "a", "c-high", priority=9)).run(cycles=2)
+    assert taken(cluster) == ["v0", "v1"]
+    cluster.delete_pod("v0")
+    freed(cluster, "v0")
+    cluster.add(claim("c-next", **selectors), of("next", "a", "c-next", priority=5)).run(cycles=2)
+    cluster.assert_pending("next", "queue 'a' has reached its limit")
+    cluster.delete_pod("v1")
+    freed(cluster, "v1")
+    cluster.run(cycles=2)
+    cluster.assert_bound("high", "n1")
+    assert cluster.node_of("next") is None
 
 
 def test_the_limit_of_an_ancestor_applies_to_all_queues_below() -> None:

@@ -27,6 +27,7 @@ from session_scheduler.framework.evaluation import Evaluation
 from session_scheduler.model.devices import (
     CONSUMERS_LIMIT,
     FINALIZER,
+    Allocation,
     Consumer,
     DeviceClass,
     DeviceCondition,
@@ -459,6 +460,26 @@ def test_an_allocation_by_another_client_counts_in_addition_to_the_held_one() ->
     assert [holdings.usage.is_exclusive((DRIVER, "n1", device)) for device in ("a", "b")] == [False, True]
     holdings.see({}, 3)
     assert not holdings.usage.is_exclusive((DRIVER, "n1", "b"))
+
+
+def test_queues_learn_of_each_allocation_that_is_held_and_of_its_end() -> None:
+    told: list[tuple[str, Allocation | None]] = []
+    holdings, free = Holdings(lambda *one: told.append(one)), claim("c")
+    free = replace(free, metadata=replace(free.metadata, uid="u", resource_version="1"))
+    ours = allocated_to(free, "n1", "a")
+    allocation = ours.status.allocation
+    assert allocation is not None
+    holdings.see({free.key: free}, 1)
+    holdings.hold("pod", free, allocation)
+    holdings.release("pod")
+    assert told == [(free.key, allocation), (free.key, None)]
+
+    holdings.hold("pod", free, allocation)
+    holdings.wrote(replace(ours, metadata=replace(free.metadata, resource_version="2")))
+    holdings.release("pod")
+    assert told[-1] == (free.key, allocation), "the allocation is written"
+    holdings.see({free.key: replace(free, metadata=replace(free.metadata, resource_version="4"))}, 2)
+    assert told[-1] == (free.key, None), "the watch shows the claim after its deallocation"
 
 
 def test_devices_of_a_claim_deleted_before_its_write_was_answered_are_free() -> None:

@@ -165,7 +165,8 @@ def test_simulate_continues_after_a_plugin_fails(name):
         ({"node": "hacked"}, "the column 'node' is reserved"),
         (["x"], "expected a mapping of column names to values, got list"),
         ({"x": object()}, "expected JSON values"),
-        ({"devices": "gpu 0"}, "expected `devices` to be a list, got 'gpu 0'"),
+        ({"devices": "gpu 0"}, "expected `devices` to be a list of texts, got 'gpu 0'"),
+        ({"devices": [0, 1]}, "expected `devices` to be a list of texts, got [0, 1]"),
     ],
 )
 def test_a_plugins_report_cannot_change_the_fields_of_the_core(answer, problem):
