@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 from pydantic import Field
 
 from session_scheduler.builtin.devices.changes import Change, changes, free_devices, matching_labels
@@ -59,6 +61,7 @@ _REMEMBERED: Final = 10_000
 """How many classes are remembered as limited."""
 _USERS: Final = "pods with resource claims"
 """Counter key: the pods on a row that use claims."""
+_NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 _encoder: Final = msgspec.json.Encoder(order="sorted")
 _NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 
@@ -313,7 +316,6 @@ class DynamicResources:
                     for claim, found in zip(state.claims, allocations, strict=True) if found)  # fmt: skip
         open_claims = [claim for claim, found in zip(state.claims, allocations, strict=True) if found is None]
         unusable = self._unusable(cls, nodes, mask, state.claims, allocations)
-        limits = self._limits(cls, open_claims)
         self._evaluator.attempt(cls.namespace)
         names: list[str] = []
         try:
@@ -321,17 +323,18 @@ class DynamicResources:
                 specs = {claim.key: claim.spec for claim in open_claims}
                 if variant.devices.requests or (state.extended and specs):
                     specs[f"{cls.namespace}/<extended-resources>"] = variant
-                for nominated, rows in self._nominated(nodes, all_rows):
-                    names, left = [*specs, *nominated], [*nominated.values()]
-                    numbers = nodes.row_numbers[rows]
-                    outcomes, indices = self._evaluator.outcomes([*specs.values()], numbers, left, limits)
-                    verdicts.fits[rows] = np.array([one.fits for one in outcomes], np.bool_)[indices]
-                    verdicts.scores[rows] = np.array([fixed + one.rank for one in outcomes], np.int64)[indices]
-                    if limits.listed and not verdicts.fits[rows].all():
-                        self._note_limited(cls)
-                    for text in dict.fromkeys(one.reason for one in outcomes if not one.fits):
-                        refused = np.array([one.reason == text for one in outcomes], np.bool_)[indices]
-                        verdicts.reasons.setdefault(text, none.copy())[rows] = refused
+                for limits, alike in self._limits_on(cls, open_claims, nodes, all_rows):
+                    for nominated, rows in self._nominated(nodes, alike):
+                        names, left = [*specs, *nominated], [*nominated.values()]
+                        numbers = nodes.row_numbers[rows]
+                        outcomes, indices = self._evaluator.outcomes([*specs.values()], numbers, left, limits)
+                        verdicts.fits[rows] = np.array([one.fits for one in outcomes], np.bool_)[indices]
+                        verdicts.scores[rows] = np.array([fixed + one.rank for one in outcomes], np.int64)[indices]
+                        if limits.listed and not verdicts.fits[rows].all():
+                            self._note_limited(cls)
+                        for text in dict.fromkeys(one.reason for one in outcomes if not one.fits):
+                            refused = np.array([one.reason == text for one in outcomes], np.bool_)[indices]
+                            verdicts.reasons.setdefault(text, none.copy())[rows] = refused
         except AllocationError as error:
             raise AttemptError(error.text_for(names)) from None
         if unusable is not None:
@@ -339,17 +342,36 @@ class DynamicResources:
             verdicts.fits &= ~unusable
         return verdicts
 
-    def _limits(self, cls: TaskClass, claims: Sequence[ResourceClaim]) -> Limits:
-        """The limits of queues on what these claims may get, without those that they cannot exceed."""
+    def _limits(self, cls: TaskClass, claims: Sequence[ResourceClaim], own: Mapping[str, int] = _NOTHING) -> Limits:
+        """The limits of queues on what these claims may get, without those that they cannot exceed.
+
+        `own`: what the pod itself counts with, if it is not placed yet.
+        """
         session = self._opened.session
         if session is None or not claims or not session.queues.devices.by_device:
             return NO_LIMITS
         use, group = session.queues, session.snapshot.cache.group_of_class(cls)
         count = sum(map(most_devices, claims))
-        listed = use.device_limits(group, [claim.key for claim in claims])
+        listed = [replace(limit, left=limit.left - own.get(limit.resource.name, 0))
+                  for limit in use.device_limits(group, [claim.key for claim in claims])]  # fmt: skip
         largest = use.claims.devices.largest
         near = tuple(limit for limit in listed if limit.left < count * largest(limit.resource.name))
         return Limits(near, len(claims)) if near else NO_LIMITS
+
+    def _limits_on(
+        self, cls: TaskClass, claims: Sequence[ResourceClaim], nodes: NodeView, indices: Any
+    ) -> list[tuple[Limits, Any]]:
+        """The limits on what these claims of a pod that is not placed may get, each with its nodes' indices: the node
+        can decide what the pod itself counts with.
+        """
+        found: list[tuple[dict[str, int], Any]] = [({}, indices)]
+        for one in self._queues.devices.by_device if self._queues is not None and claims else ():
+            amount = one.of(cls.queue_amounts)
+            if amount:
+                there, more = one.mask(nodes), {one.name: amount}
+                found = [part for own, rows in found
+                         for part in ((own, rows[~there[rows]]), (own | more, rows[there[rows]]))]  # fmt: skip
+        return [(self._limits(cls, claims, own), rows) for own, rows in found if len(rows)]
 
     def _note_limited(self, cls: TaskClass) -> None:
         """Note that limits may keep pods of this class from nodes."""

@@ -13,7 +13,7 @@ class Constraint(ABC):
     """The constraint in one attempt. Each `add` that returned True is undone by a `remove` with the same request."""
 
     def __init__(self, attribute: str, requests: tuple[str, ...]) -> None:
-        self._attribute = attribute
+        self.attribute = attribute
         self._requests = frozenset(requests)
         self._devices = 0
 
@@ -21,7 +21,7 @@ class Constraint(ABC):
         """Add a device; False if it violates the constraint. `full` is the subrequest's name after its parent's."""
         if not self._concerns(request, full):
             return True
-        attribute = device.attribute(self._attribute, driver)
+        attribute = device.attribute(self.attribute, driver)
         if attribute is None or not self._allows(request, attribute.value):
             return False
         self._devices += 1

@@ -61,6 +61,7 @@ class DeviceEvaluator:
         self._steps = steps
         self._cost = cost
         self._left = steps
+        self._left_for_reasons = steps
         self._cost_left: dict[str, int] = {}
         """By namespace: the CEL cost that its pods may still cause in this session."""
         self._namespace = ""
@@ -108,7 +109,7 @@ class DeviceEvaluator:
 
     def attempt(self, namespace: str) -> None:
         """Reset the limit of search steps, at the beginning of an attempt of a pod in this namespace."""
-        self._left = self._steps
+        self._left = self._left_for_reasons = self._steps
         if namespace != self._namespace:
             self._cost_left[self._namespace] = self._matching.left
             self._namespace = namespace
@@ -173,7 +174,7 @@ class DeviceEvaluator:
         if chosen is not None:
             rank = sum(rank_of(spec, {one.ask.full for one in own}) for spec, own in zip(specs, chosen, strict=False))
             return ShapeAnswer(fits=True, rank=rank)
-        if exceeded and self._search(every, row)[0] is not None:
+        if exceeded and self._fits_without_limits(every, row):
             return ShapeAnswer(fits=False, reason=wanted.limits.listed[min(exceeded)].reason)
         invalid = any(pool.invalid for pool in self._inventory.of(row).pools)
         return ShapeAnswer(fits=False, reason=_INVALID if invalid else NONE_LEFT)
@@ -182,12 +183,27 @@ class DeviceEvaluator:
         self, specs: Sequence[ResourceClaimSpec], row: int, limits: Limits = NO_LIMITS
     ) -> tuple[list[list[Chosen]] | None, set[int]]:
         """The devices of each claim, or None; and the limits that have excluded devices."""
-        pools, usage = self._inventory.of(row).pools, self._holdings.usage
-        search = Search(row, pools, self._inventory, usage, self._classes, self._matching, self._left, limits)
+        search = self._new_search(row, self._left, limits)
         try:
             return search.run(specs), search.exceeded
         finally:
             self._left = max(0, search.steps)
+
+    def _fits_without_limits(self, specs: Sequence[ResourceClaimSpec], row: int) -> bool:
+        """Whether the limits are the reason that there are no devices; also if finding another one takes too long, or
+        fails for devices that the limits exclude. Has its own steps, so that other nodes are still evaluated.
+        """
+        search = self._new_search(row, self._left_for_reasons, NO_LIMITS)
+        try:
+            return search.run(specs) is not None
+        except (AllocationError, OutOfWorkError):
+            return True
+        finally:
+            self._left_for_reasons = max(0, search.steps)
+
+    def _new_search(self, row: int, steps: int, limits: Limits) -> Search:
+        pools, usage = self._inventory.of(row).pools, self._holdings.usage
+        return Search(row, pools, self._inventory, usage, self._classes, self._matching, steps, limits)
 
     def allocated(
         self,

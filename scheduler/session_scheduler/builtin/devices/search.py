@@ -1,7 +1,9 @@
 """The search for the devices of one pod's claims on one node: the first combination that satisfies all requests.
 
 It is a depth-first search with backtracking: it chooses one device after the other for each request of each claim. It
-tries pools, slices and devices in a fixed order, so the result is deterministic. `evaluation` runs it for each shape.
+tries pools, slices and devices in a fixed order, so the result is deterministic. It skips choices that cannot succeed:
+devices that are interchangeable with one that failed at the same place, and requests that limits of queues leave too
+little for. `evaluation` runs it for each shape.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from typing import Final
 
 import msgspec
 
+from session_scheduler.builtin.devices.alike import Contents
 from session_scheduler.builtin.devices.capacities import consumption, fits
-from session_scheduler.builtin.devices.constraints import Constraint, started
+from session_scheduler.builtin.devices.constraints import Constraint, Distinct, started
 from session_scheduler.builtin.devices.errors import CLAIM, AllocationError
 from session_scheduler.builtin.devices.inventory import Counters, Inventory, Pool, PoolId
 from session_scheduler.builtin.devices.matching import Matching, OutOfWorkError
@@ -131,8 +134,14 @@ class Search:
         self._spent: dict[PoolId, dict[tuple[str, str], int]] = {}
         self.steps = steps
         """How many more choices may be tried."""
+        self._contents: Contents | None = None
+        """None if no devices are interchangeable, because their order matters."""
+        self._listed: list[tuple[tuple[int, int], Ask]] = []
+        """All requests, each by the indices of its claim and in the claim."""
         self._limits = limits
         self._left_of = [limit.left for limit in limits.listed]
+        self._counted: dict[tuple[int, DeviceId], Sequence[int]] = {}
+        """By request and device: what the choice counts with in each limit."""
         self.exceeded: set[int] = set()
         """The limits that have excluded a choice."""
 
@@ -140,6 +149,14 @@ class Search:
         """The devices of each claim; None if there are none. Raises AllocationError or OutOfWorkError."""
         for index, claim in enumerate(claims):
             self._claims.append(self._checked(claim, index))
+        self._listed = [((index, number), ask) for index, claim in enumerate(self._claims)
+                        for number, asks in enumerate(claim.requests) for ask in asks]  # fmt: skip
+        constraints = [constraint for claim in self._claims for constraint in claim.constraints]
+        if not any(isinstance(constraint, Distinct) for constraint in constraints) and not any(
+            ask.all_devices is not None for _, ask in self._listed
+        ):
+            of_limits = (name for limit in self._limits.listed for name in limit.resource.device_attributes)
+            self._contents = Contents(dict.fromkeys((*(one.attribute for one in constraints), *of_limits)))
         try:
             found = self._claim(0)
         except _TooManyError:
@@ -238,9 +255,7 @@ class Search:
 
     def _device(self, claim: int, request: int, ask: Ask, number: int, start: int) -> bool:
         """Whether the request's devices from `number` on can be chosen; `start`: the index of the next candidate."""
-        self.steps -= 1
-        if self.steps < 0:
-            raise OutOfWorkError
+        self._step()
         if ask.all_devices is not None and not ask.all_devices:
             return False
         if number >= ask.count:
@@ -249,13 +264,37 @@ class Search:
             raise _TooManyError
         if ask.all_devices is not None:
             return self._try(claim, request, ask, number, ask.all_devices[number], 0, must=True)
+        if claim < self._limits.claims and self._beyond_limits(claim, request, ask, number, start):
+            return False
+        failed: set[object] = set()
         for following, one in enumerate(self._usable[start:], start + 1):
             used = claim in self._allocating.get(one.id, ()) if ask.admin else self._in_use(one.id)
             if used or not self._selectable(ask, one, claim) or not self._fits(ask, one):
                 continue
+            if failed and self._kind(claim, request, ask, one) in failed:
+                continue
             if self._try(claim, request, ask, number, one, following):
                 return True
+            failed.add(self._kind(claim, request, ask, one))
         return False
+
+    def _step(self) -> None:
+        self.steps -= 1
+        if self.steps < 0:
+            raise OutOfWorkError
+
+    def _kind(self, claim: int, request: int, ask: Ask, one: Candidate) -> object:
+        """What is equal for interchangeable devices: if one fails at this place, the others fail, too.
+
+        A later request whose selectors were not evaluated for the device was not reached with it.
+        """
+        if self._contents is None or ask.admin:
+            return one.id
+        later = tuple(self._asks.get((id(other), place[0], one.id))
+                      for place, other in self._listed if place > (claim, request))  # fmt: skip
+        consumed, sharing = self._usage.consumed(one.id), self._sharing.get(one.id)
+        here = None if sharing is None else tuple(sorted(sharing.items()))
+        return self._contents.of(one.pool.id, one.device), later, tuple(sorted(consumed.items())), here
 
     # more than five parameters: this runs for each choice of a device, up to `steps` times a pod; an object is slower
     def _try(
@@ -264,6 +303,7 @@ class Search:
         """Choose a device and continue; undo the choice if that fails."""
         undo = self._choose(claim, ask, one, must=must)
         if undo is None:
+            self._step()
             return False
         done = False
         try:
@@ -308,8 +348,8 @@ class Search:
         if not ask.admin and self._in_use(one.id):
             return None
         consumed = consumption(ask.exact.capacity, one.device) if shared else {}
-        counts = self._counts(claim, ask, one, consumed if shared else None)
-        if counts and self._exceeds(counts):
+        counts = self._counts(claim, ask, one)
+        if self._exceeds(counts):
             return None
         paid = shared and (self._usage.consumed(one.id) or one.id in self._sharing)  # by the first share of the device
         counted = bool(one.device.consumes_counters) and not paid
@@ -374,16 +414,60 @@ class Search:
 
     # ------------------------------------------------------------------ limits of queues
 
-    def _counts(self, claim: int, ask: Ask, one: Candidate, consumed: Mapping[str, Quantity] | None) -> Sequence[int]:
+    def _counts(self, claim: int, ask: Ask, one: Candidate) -> Sequence[int]:
         """What a choice counts with in each limit."""
         if claim >= self._limits.claims or ask.admin:
             return ()
-        return [limit.resource.of_device(one.device, one.id[0], consumed) for limit in self._limits.listed]
+        key = (id(ask), one.id)
+        found = self._counted.get(key)
+        if found is None:
+            consumed = consumption(ask.exact.capacity, one.device) if one.device.allow_multiple_allocations else None
+            found = self._counted[key] = [limit.resource.of_device(one.device, one.id[0], consumed)
+                                          for limit in self._limits.listed]  # fmt: skip
+        return found
 
     def _exceeds(self, counts: Sequence[int]) -> bool:
-        exceeded = {index for index, amount in enumerate(counts) if amount > self._left_of[index]}
+        """Whether this exceeds a limit. Nothing exceeds none, not even one that is already exceeded."""
+        exceeded = {index for index, amount in enumerate(counts) if amount and amount > self._left_of[index]}
         self.exceeded |= exceeded
         return bool(exceeded)
+
+    def _beyond_limits(self, claim: int, request: int, ask: Ask, number: int, start: int) -> bool:
+        """Whether the least that a request, from its device `number` on, and those after it can get exceeds a limit.
+
+        Only requests without alternatives whose selectors were evaluated for all free devices are included: the search
+        reports the errors of the others.
+        """
+        most, asked = RESULTS_LIMIT - len(self._claims[claim].chosen), 0
+        total = [0] * len(self._left_of)
+        for place, one in self._listed:
+            own = place == (claim, request)
+            if place[0] >= self._limits.claims or place < (claim, request) or (own and one is not ask):
+                continue
+            if one.all_devices is not None or one.admin or (one.parent and not own):
+                return False
+            needed = one.count - (number if own else 0)
+            asked += needed if place[0] == claim else 0
+            least = self._least(place[0], one, needed, start if own else 0)
+            if least is None or asked > most:  # the search reports too many devices
+                return False
+            total = [before + more for before, more in zip(total, least, strict=True)]
+            if self._exceeds(total):
+                return True
+        return False
+
+    def _least(self, claim: int, ask: Ask, needed: int, start: int) -> list[int] | None:
+        """The least that a number of free devices count with in each limit; None if it is not known yet."""
+        found = []
+        for one in self._usable[start:]:
+            if not self._in_use(one.id):
+                selectable = self._asks.get((id(ask), claim, one.id))
+                if selectable is None:
+                    return None
+                if selectable and self._fits(ask, one):
+                    found.append(self._counts(claim, ask, one))
+        columns = zip(*found, strict=True) if found else [()] * len(self._left_of)
+        return [sum(sorted(column)[:needed]) for column in columns]
 
     # ------------------------------------------------------------------ shared counters
 
