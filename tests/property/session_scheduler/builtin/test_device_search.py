@@ -7,24 +7,25 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
-import pytest
 
-from session_scheduler.builtin.devices import evaluation
 from session_scheduler.builtin.devices.errors import AllocationError
-from session_scheduler.builtin.devices.search import NO_LIMITS, Ask, Candidate, Chosen, Search
-from session_scheduler.config.settings import DeviceResourceConfig, QueueConfig, SchedulerConfig
-from session_scheduler.model.devices import DeviceClass, ResourceClaim, ResourceClaimSpec, ResourceSlice
-from session_scheduler.model.queues import QUEUE_LABEL
-from session_scheduler.testing import FakeCluster, pod
+from session_scheduler.builtin.devices.inventory import Inventory
+from session_scheduler.builtin.devices.matching import Matching
+from session_scheduler.builtin.devices.search import NO_LIMITS, Ask, Candidate, Chosen, Limits, Search
+from session_scheduler.builtin.devices.usage import Usage
+from session_scheduler.model.columns import NodeTable
+from session_scheduler.model.device_resources import DeviceLimit, DeviceResource
+from session_scheduler.model.devices import AllocatedDevice, Allocation, DeviceClass, ResourceClaim, ResourceSlice
+from session_scheduler.testing import node
 
 DRIVER = "d.example.com"
-A100 = "a100.fluence.flux-framework.org/devices"
-MEMORY = "memory.fluence.flux-framework.org/capacity"
-RESOURCES = (DeviceResourceConfig(name="a100", device_attributes={f"{DRIVER}/model": "A100"}),
-             DeviceResourceConfig(name="memory", capacity=f"{DRIVER}/memory"))  # fmt: skip
+A100 = DeviceResource("a100", device_attributes={f"{DRIVER}/model": "A100"})
+MEMORY = DeviceResource("memory", capacity=f"{DRIVER}/memory")
+GIB = 1 << 30
+STEPS = 10_000_000
 MODELS = ("A100", "A100", "T4")
 
 
@@ -38,49 +39,19 @@ class Exhaustive(Search):
         return False
 
 
-class Compared(Search):
-    """Compares itself with an exhaustive search."""
+class Counting(Search):
+    """Counts the tried devices."""
 
-    seen: ClassVar[Counter[str]]
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._args = args
-        self._tries = 0
+    tries = 0
 
     def _choose(self, claim: int, ask: Ask, one: Candidate, *, must: bool) -> int | None:
-        self._tries += 1
+        self.tries += 1
         return super()._choose(claim, ask, one, must=must)
 
-    def run(self, claims: Sequence[ResourceClaimSpec]) -> list[list[Chosen]] | None:
-        *given, _, limits = self._args
-        every = Exhaustive(*given, 10_000_000, limits)
-        expected = result(every, claims)
-        before = self.steps
-        if isinstance(expected, str):
-            self.seen["error"] += 1
-            with pytest.raises(AllocationError) as error:
-                super().run(claims)
-            assert str(error.value) == expected
-            raise error.value
-        found = super().run(claims)
-        assert shown(found) == expected
-        used, used_by_all = before - self.steps, 10_000_000 - every.steps
-        assert self._tries <= used <= used_by_all
-        self.seen["fewer steps"] += used < used_by_all
-        if found is None and limits.listed:
-            unlimited = result(Exhaustive(*given, 10_000_000, NO_LIMITS), claims)
-            if isinstance(unlimited, list):
-                assert self.exceeded
-                assert every.exceeded
-                self.seen["limited"] += 1
-        self.seen["found" if found is not None else "none"] += 1
-        return found
 
-
-def result(search: Search, claims: Sequence[ResourceClaimSpec]) -> object:
+def result(search: Search, claims: Sequence[ResourceClaim]) -> object:
     try:
-        return shown(search.run(claims))
+        return shown(search.run([one.spec for one in claims]))
     except AllocationError as error:
         return str(error)
 
@@ -96,7 +67,7 @@ def made(kind: Any, name: str, namespace: str = "", **fields: Any) -> Any:
 def device(rng: random.Random, number: int, sets: int) -> dict[str, Any]:
     attributes: dict[str, Any] = {"model": {"string": rng.choice(MODELS)}, "uuid": {"string": f"uuid-{number}"},
                                   "numa": {"int": rng.randrange(2)}}  # fmt: skip
-    if rng.random() < 0.02:
+    if rng.random() < 0.04:
         del attributes["model"]  # selectors of the model fail
     found: dict[str, Any] = {"name": f"d{number}", "attributes": attributes}
     if rng.random() < 0.9:
@@ -114,7 +85,7 @@ def device(rng: random.Random, number: int, sets: int) -> dict[str, Any]:
 def machine(rng: random.Random, name: str) -> list[ResourceSlice]:
     sets = rng.choice((0, 0, 1, 2))
     spec = {"driver": DRIVER, "nodeName": name, "pool": {"name": name, "resourceSliceCount": 2 if sets else 1}}
-    devices = [device(rng, number, sets) for number in range(rng.randint(1, 7))]
+    devices = [device(rng, number, sets) for number in range(rng.randint(2, 8))]
     parts = [made(ResourceSlice, f"{name}-devices", spec={**spec, "devices": devices})]
     if sets:
         counters = {f"slice{number}": {"value": "4"} for number in range(sets)}
@@ -161,30 +132,61 @@ def claim(rng: random.Random, name: str) -> ResourceClaim:
     return found
 
 
-def run(seed: int) -> None:
+def used(rng: random.Random, parts: Sequence[ResourceSlice]) -> Usage:
+    """Some of the devices are allocated."""
+    usage = Usage()
+    for part in parts:
+        for one in part.spec.devices:
+            shared = bool(one.allow_multiple_allocations)
+            if rng.random() < 0.1:
+                found = AllocatedDevice(request="r", driver=DRIVER, pool=part.spec.pool.name, device=one.name,
+                                        share_id="s" if shared else None,
+                                        consumed_capacity={"memory": "5Gi"} if shared else {})  # fmt: skip
+                allocation = Allocation()
+                usage.add(msgspec.structs.replace(
+                    allocation, devices=msgspec.structs.replace(allocation.devices, results=(found,))))  # fmt: skip
+    return usage
+
+
+def limits(rng: random.Random, claims: int) -> Limits:
+    listed = []
+    for _ in range(rng.randint(0, 3)):
+        if rng.random() < 0.6:
+            listed.append(DeviceLimit(A100, rng.randint(-1, 4) * 1000, "too many"))
+        else:
+            listed.append(DeviceLimit(MEMORY, rng.randint(-1, 12) * 10 * GIB, "too much"))
+    return Limits(tuple(listed), rng.randint(1, claims)) if listed else NO_LIMITS
+
+
+def compare(seed: int, seen: Counter[str]) -> None:
     rng = random.Random(seed)
-    limits = {}
-    if rng.random() < 0.7:
-        limits[A100] = rng.randint(0, 4)
-    if rng.random() < 0.7:
-        limits[MEMORY] = f"{rng.randint(1, 12) * 10}Gi"
-    queues = (
-        QueueConfig(name="top", limit=limits),
-        QueueConfig(name="a", parent="top", limit={A100: rng.randint(1, 6)}),
-    )
-    config = SchedulerConfig(queues=queues, device_resources=RESOURCES)
-    cluster = FakeCluster(config=config).nodes(2).add(made(DeviceClass, "gpu", spec={}))
-    cluster.add(*machine(rng, "n1"), *machine(rng, "n2"))
-    for number in range(3):
-        names = [f"c{number}-{index}" for index in range(rng.choice((1, 1, 2)))]
-        entries = tuple({"name": name, "resourceClaimName": name} for name in names)
-        cluster.add(*(claim(rng, name) for name in names))
-        cluster.add(pod(f"p{number}", labels={QUEUE_LABEL: "a"}, resource_claims=entries)).run(cycles=1)
+    table = NodeTable()
+    row = table.put(node("n1"))
+    parts = machine(rng, "n1")
+    claims = [claim(rng, f"c{number}") for number in range(rng.choice((1, 1, 2)))]
+    inventory, usage, within = Inventory(parts, table.all_rows()), used(rng, parts), limits(rng, len(claims))
+    classes = {"gpu": made(DeviceClass, "gpu", spec={})}
+
+    def search(kind: type[Search], of_queues: Limits) -> Any:
+        matching = Matching()
+        matching.left = STEPS
+        return kind(row, inventory.of(row).pools, inventory, usage, classes, matching, STEPS, of_queues)
+
+    every, pruned = search(Exhaustive, within), search(Counting, within)
+    expected = result(every, claims)
+    assert result(pruned, claims) == expected, seed
+    steps, of_every = STEPS - pruned.steps, STEPS - every.steps
+    assert pruned.tries <= steps <= of_every, seed
+    seen["error" if isinstance(expected, str) else "none" if expected is None else "found"] += 1
+    seen["fewer steps"] += steps < of_every
+    if expected is None and within.listed and isinstance(result(search(Exhaustive, NO_LIMITS), claims), list):
+        assert pruned.exceeded, seed
+        assert every.exceeded, seed
+        seen["limited"] += 1
 
 
-def test_a_search_finds_what_an_exhaustive_search_finds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluation, "Search", Compared)
-    Compared.seen = seen = Counter()
-    for seed in range(150):
-        run(seed)
-    assert min(seen[name] for name in ("found", "none", "limited", "fewer steps", "error")) >= 20
+def test_a_search_finds_what_an_exhaustive_search_finds() -> None:
+    seen = Counter[str]()
+    for seed in range(3000):
+        compare(seed, seen)
+    assert min(seen[name] for name in ("error", "none", "found", "fewer steps", "limited")) >= 100, seen
