@@ -13,7 +13,8 @@ from session_scheduler.config.settings import DeviceResourceConfig, QueueConfig
 from session_scheduler.model.devices import DeviceClass, ResourceClaim, ResourceClaimSpec
 from session_scheduler.model.queue_objects import Queue, QueueObjectSpec
 
-from .test_device_attributes import A100, MEMORY, MODEL, MODES, counts, fleet, gpus, of, only, part
+from .test_device_attributes import A100, MEMORY, MODEL, MODES, fleet, gpus, of, only, part
+from .test_device_quota import counts
 from .test_dynamic_resources import DRIVER, claim, devices_of, made
 
 
