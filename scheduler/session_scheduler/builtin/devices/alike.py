@@ -19,7 +19,7 @@ _encoder: Final = msgspec.json.Encoder(order="sorted")
 
 
 class Contents:
-    """The contents of devices, of which constraints and limits read these attributes (qualified names)."""
+    """The contents of devices. The attributes (qualified names) are those that constraints and limits read."""
 
     def __init__(self, attributes: Iterable[str]) -> None:
         self._attributes = tuple(attributes)
