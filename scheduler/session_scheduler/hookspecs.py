@@ -85,7 +85,7 @@ API_VERSION: Final = "2"
 hookspec = pluggy.HookspecMarker(PROJECT)
 """Marks the specifications here."""
 hookimpl = pluggy.HookimplMarker(PROJECT)
-"""Marks a plugin's method as the implementation of the hook of its name."""
+"""Marks a plugin's method as the implementation of the hook with the same name."""
 
 
 # ------------------------------------------------------------------ start-up
@@ -250,7 +250,7 @@ def filter(session: Session, cls: TaskClass, nodes: NodeView, mask: BoolColumn, 
 
 @hookspec
 def filter_key(session: Session, cls: TaskClass, state: Any) -> Hashable | None:
-    """A key of the class: classes with equal keys get equal answers from `filter` and the hooks that explain it.
+    """A key of the class: classes with equal keys get equal results from `filter` and the hooks that explain it.
 
     Return what the filter reads of the class and its state, for example the tolerations. Called after `prepare`. The
     scheduler evaluates classes with equal keys once in a session, if their filter's scope is STATIC or NODE. None, or
@@ -437,7 +437,7 @@ async def cancel(allocation: Allocation) -> None:
 
 @hookspec
 def exclusive_names() -> Mapping[str, Collection[str]] | None:
-    """What only one scheduler of the cluster may have, as {kind: names}, such as {"resource": ["ibm-1"]}.
+    """Names that only one scheduler of the cluster may claim, as {kind: names}, such as {"resource": ["ibm-1"]}.
 
     Called before the scheduler opens its first session. If another scheduler of a partitioned cluster has one of these
     names, this one does not start. Called again after `recover`, which may add what pods hold. Before the names change,

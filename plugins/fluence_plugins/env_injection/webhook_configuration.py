@@ -74,7 +74,7 @@ class Configuration:
         ours = {each["name"]: _signers(each["clientConfig"].get("caBundle") or "") for each in self._ours(found)}
         if not ours:
             where = "/".join(self._service)
-            self._not_ours(f"none of its webhooks calls Service {where}: correct it, or --service")
+            self._not_ours(f"none of its webhooks calls Service {where}: correct the webhooks, or --service")
             return None
         self._missing = None
         self._trusted = frozenset[bytes].intersection(*ours.values())

@@ -107,7 +107,7 @@ def simulate(
     output: Annotated[
         SimulationOutput,
         typer.Option(
-            "-o", "--output", help="The output format; diff: only what --add-nodes and --without-plugin change."
+            "-o", "--output", help="The output format; diff shows only what --add-nodes and --without-plugin change."
         ),
     ] = SimulationOutput.TABLE,
     html: HtmlOption = None,

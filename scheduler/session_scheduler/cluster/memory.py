@@ -352,7 +352,7 @@ class MemoryCluster:
         if size > EVENT_NOTE_LIMIT:
             raise Invalid(f"{about}: note: has {size} bytes, more than {EVENT_NOTE_LIMIT}: shorten it")
         if not event.action or not event.reason:
-            raise Invalid(f"{about}: action and reason: are required")
+            raise Invalid(f"{about}: action and reason are required")
         name = event.name or event_name(event.regarding, f"{len(self.events) + 1:x}")
         key = (event_namespace(event.regarding), name)
         if key in self.series:

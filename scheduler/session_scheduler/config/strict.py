@@ -7,7 +7,7 @@ from pydantic.alias_generators import to_camel
 
 
 class Strict(BaseModel):
-    """Base of all models of a configuration: frozen, camelCase in the file, without unknown fields."""
+    """Base of all models of a configuration: frozen, camelCase in the file; unknown fields are errors."""
 
     model_config = ConfigDict(
         frozen=True,

@@ -48,11 +48,11 @@ class Skip(Enum):
 
 
 SKIP: Final = Skip.SKIP
-"""Answer of `prepare`: the class needs none of this plugin's filters and scores."""
+"""Return value of `prepare`: the class needs none of this plugin's filters and scores."""
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """Answer of `prepare` with a state and the scopes of the filter and the score for this class.
+    """Return value of `prepare` with a state and the scopes of the filter and the score for this class.
 
     A scope may be narrower than the one that the plugin declares. SKIP means that the class does not need that hook.
     """
@@ -72,7 +72,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 class Preemption(msgspec.Struct, frozen=True, eq=False):
-    """Answer of `postfilter`: the running tasks to evict, and the nodes of the tasks that then fit."""
+    """Return value of `postfilter`: the running tasks to evict, and the nodes of the tasks that then fit."""
 
     nominated: Mapping[Task, str]
     """The node of each task to place after the evictions. The scheduler retries the rest of the group with them."""
@@ -84,7 +84,7 @@ class Preemption(msgspec.Struct, frozen=True, eq=False):
 
 
 class Reservation(msgspec.Struct, frozen=True, eq=False):
-    """Answer of `reservation`: nodes on which the tasks of a gang can start together, and the earliest time."""
+    """Return value of `reservation`: nodes on which the tasks of a gang can start together, and the earliest time."""
 
     nominated: Mapping[Task, str]
     """The node of each task that starts then."""
@@ -93,7 +93,7 @@ class Reservation(msgspec.Struct, frozen=True, eq=False):
 
 
 class NoPreemption(msgspec.Struct, frozen=True):
-    """Answer of `postfilter`: preemption does not help, and the reason in kube-scheduler's words."""
+    """Return value of `postfilter`: preemption does not help, and the reason in kube-scheduler's words."""
 
     reason: str
     keep: bool = False

@@ -283,7 +283,7 @@ def _of_reasons(call: HookCall, answer: object, unresolvable: BoolColumn) -> Nod
     if isinstance(answer, str):
         answer = {answer: np.ones(rows, np.bool_)}
     if not isinstance(answer, Mapping) or not all(isinstance(text, str) for text in answer):
-        raise call.wrong(f"expected a string, or masks by string, got {_kind(answer)}")
+        raise call.wrong(f"expected a string, or a mapping of strings to masks, got {_kind(answer)}")
     for text, mask in answer.items():
         if getattr(mask, "shape", None) != (rows,) or mask.dtype != np.bool_:
             raise call.wrong(f"expected a bool for each of {rows} rows for {text!r}, got {_kind(mask)}")

@@ -21,7 +21,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Gate(msgspec.Struct, frozen=True):
-    """Answer of `pre_enqueue`: why a pod must not enter the scheduling queue yet. The core fills in `plugin`."""
+    """Return value of `pre_enqueue`: why a pod must not enter the scheduling queue yet. The core fills in `plugin`."""
 
     reason: str
     awaits: tuple[type[KubeObject], str] | None = None

@@ -32,7 +32,7 @@ def micro_time_text(time: datetime) -> str:
 
 
 def age_text(seconds: float) -> str:
-    """A length of time as kubectl prints ages: 90s, 3m12s, 5h7m, 2d4h. A negative one is 0s.
+    """A length of time as kubectl prints ages: 90s, 3m12s, 5h7m, 2d4h. A negative length is 0s.
 
     Source: HumanDuration of k8s.io/apimachinery/pkg/util/duration.
     """

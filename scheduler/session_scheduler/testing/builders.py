@@ -99,7 +99,7 @@ def pod(
 
 
 def pods(prefix: str, count: int, **options: Any) -> list[Pod]:
-    """The pods `<prefix>-0` and so on. `options` are those of `pod`."""
+    """The pods `<prefix>-0` and so on. `options` go to `pod`."""
     return [pod(f"{prefix}-{index}", **options) for index in range(count)]
 
 
@@ -136,7 +136,7 @@ def pod_group(
 def gang(
     name: str, size: int, *, min_count: int | None = None, topology: str | None = None, **options: Any
 ) -> list[PodGroup | Pod]:
-    """A PodGroup and its pods `<name>-0` and so on; `min_count` defaults to `size`; `options` are those of `pod`."""
+    """A PodGroup and its pods `<name>-0` and so on; `min_count` defaults to `size`; `options` go to `pod`."""
     namespace = options.get("namespace", "default")
     group = pod_group(name, size if min_count is None else min_count, namespace=namespace, topology=topology)
     return [group, *pods(name, size, group=name, **options)]

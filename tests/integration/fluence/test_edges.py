@@ -78,7 +78,7 @@ async def test_a_tree_without_its_parent_node_waits_and_is_the_reason(
     (world._folder / "resources.yaml").write_text("resources: [{type: fpga, parent: nope}]")
     await world.place(node("n1"), pod("p"), pod("f", device("fpga")))
     assert world.pod("p")["node"] == "n1"
-    assert "its resource tree is below node 'nope'" in world.pod("f")["reason"]
+    assert "the requested resource is below node 'nope'" in world.pod("f")["reason"]
     assert any("resource fpga: waits for its parent, node 'nope'" in record.getMessage() for record in caplog.records)
 
 

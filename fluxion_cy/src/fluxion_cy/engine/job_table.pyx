@@ -55,7 +55,7 @@ cdef class JobTable:
         number = check_jobid(jobid)
         job = self.jobs.get(number)
         if job is None or job.slot < 0:
-            raise NoSuchJob(f"jobid {number}: no such job holds anything")
+            raise NoSuchJob(f"jobid {number}: no job with this id holds anything")
         return job
 
     def known(self, jobid):

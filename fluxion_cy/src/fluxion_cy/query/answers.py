@@ -76,7 +76,7 @@ def read(name: str) -> str:
     try:
         return Path(name).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
-        raise Malformed(f"can't open {name}: is not text in UTF-8") from None
+        raise Malformed(f"can't open {name}: it is not UTF-8 text") from None
     except (OSError, ValueError) as error:
         raise Malformed(f"can't open {name}: {getattr(error, 'strerror', None) or error}") from None
 

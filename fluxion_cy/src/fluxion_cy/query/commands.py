@@ -44,7 +44,7 @@ COMMANDS: dict[str, Command] = {
         jobs.multi_match,
         "M",
         f"{_OPERATION} JOBSPEC...",
-        "Match jobspecs until one finds nothing",
+        "Match jobspecs until one has no match",
         2,
         None,
     ),

@@ -61,7 +61,7 @@ def _of_ranks(session: Session, text: str) -> list[str]:
         if path and any(low <= rank <= high for low, high in spans):
             topmost[rank] = min(path, topmost.get(rank, path), key=lambda found: found.count("/"))
     if not topmost:
-        raise Malformed(f"{text[:40]!r}: no vertex has such a rank")
+        raise Malformed(f"{text[:40]!r}: no vertex has one of these ranks")
     return [topmost[rank] for rank in sorted(topmost)]
 
 

@@ -29,7 +29,7 @@ def match(session: Session, words: list[str]) -> Answer:
 
 
 def multi_match(session: Session, words: list[str]) -> Answer:
-    """Matches one file after another until one finds nothing."""
+    """Matches one file after another until one has no match."""
     operation, given, text = _operation(words[0]), list[dict[str, Any]](), ""
     for name in words[1:]:
         try:

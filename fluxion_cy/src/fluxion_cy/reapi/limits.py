@@ -40,7 +40,9 @@ def check_extras(now: Any, prefer: Any) -> None:
     if any(score != score for score in scores):
         raise InvalidJobspec("prefer: an entry is not a number (NaN)")
     if scores:
-        raise NotSupported("prefer: the library has no preferences; use the embedded engine, or give candidates")
+        raise NotSupported(
+            "prefer: the library does not support preferences; use the embedded engine, or give candidates"
+        )
 
 
 # ---- graphs ----------------------------------------------------------------------------------------------------------

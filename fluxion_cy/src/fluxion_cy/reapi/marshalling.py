@@ -102,12 +102,12 @@ def _number(metadata: Mapping[str, Any], kind: str, uniq: int) -> int:
 def _check(outer: str, metadata: Mapping[str, Any], sent: Mapping[str, Any], path: str) -> None:
     """Raises for values that the embedded engine can hold and the library cannot."""
     if metadata.get("divisible"):
-        raise NotSupported(f"vertex {outer!r}: the library has no divisible vertices; use one for each chunk")
+        raise NotSupported(f"vertex {outer!r}: the library has no divisible vertices; use one vertex for each chunk")
     size = metadata.get("size", 1)
     if size > _UNSIGNED:
         raise InvalidGraph(f"vertex {outer!r}: size {size} is more than {_UNSIGNED}, the most that the library keeps")
     if sent["uniq_id"] < 0 or sent["id"] < -1:
-        raise InvalidGraph(f"vertex {outer!r}: the library reads a negative id or uniq_id as a different one")
+        raise InvalidGraph(f"vertex {outer!r}: the library reads a negative id or uniq_id as another number")
     if not path.startswith("/"):
         raise InvalidGraph(f"vertex {outer!r}: its path {shown(path)} does not begin with a slash")
 

@@ -75,7 +75,7 @@ def unsatisfiable(requests: PodRequests, live: LiveGraph, types: Collection[str]
     wanted = set(requests.devices)
     waiting = {tree.parent for tree in live.graph.waiting_trees() if wanted & tree.classes()}
     if waiting and not wanted <= {node.type for node in live.graph.virtual.values()}:
-        return f"its resource tree is below node {min(waiting)!r}, which the cluster does not have"
+        return f"the requested resource is below node {min(waiting)!r}, which the cluster does not have"
     unknown = sorted(wanted.difference(types))
     if not unknown:
         return None

@@ -56,7 +56,7 @@ class ResourcesReload:
         try:
             config = self._file.load()
         except FluenceError as error:
-            log.warning("the resources stay as they were: %s", error)
+            log.warning("keeping the previous resources: %s", error)
             self.usable = False
         else:
             self._apply_config(config)
@@ -87,7 +87,7 @@ class ResourcesReload:
                         await self._claim(runtime, plugin, exclusive_names(config).union(self._in_use(), self._claimed))
                     except FluenceError as error:  # another scheduler has one of them: retry
                         if str(error) != refused:
-                            log.warning("the resources stay as they were: %s", error)
+                            log.warning("keeping the previous resources: %s", error)
                         refused, self.usable = str(error), False
                         file.forget()
                     else:
@@ -96,7 +96,7 @@ class ResourcesReload:
                         runtime.change(plugin, partial(self._apply_claimed, config))
             except Exception:  # a bug: the next change of the file is read again
                 self.usable = False
-                log.exception("the resources stay as they were: an unexpected error")
+                log.exception("keeping the previous resources: an unexpected error")
 
     async def _claim_in_use(self, runtime: Runtime, plugin: str) -> None:
         """Claim what is in use now. Other names are released: they were claimed for a change that failed, or the last
@@ -125,7 +125,7 @@ class ResourcesReload:
         try:
             self._apply(config)
         except FluenceError as error:
-            log.warning("the resources stay as they were: %s", error)
+            log.warning("keeping the previous resources: %s", error)
             self.usable = False
         except Exception:  # a bug, which the caller logs
             self.usable = False

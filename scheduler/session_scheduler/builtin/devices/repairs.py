@@ -73,7 +73,9 @@ class Repairs:
                     continue
                 try:
                     await runtime.cluster.allocate_claim(claim, ResourceClaimStatus())
-                    _log.info("deallocated a claim that kept a pod from all nodes", claim=claim.key)
+                    _log.info(
+                        "deallocated a claim, because its pod fits no node with the claim's devices", claim=claim.key
+                    )
                 except FluenceError as error:  # the claim changed: the next session checks it again
                     _log.info("failed to deallocate a claim", claim=claim.key, error=str(error))
 

@@ -181,9 +181,10 @@ CASES = {
     "why of numbers": (why_hook(lambda nodes: [[1]] * len(nodes)), "expected only strings in the lists"),
     "why no sequence": (why_hook(lambda nodes: 5), "why"),
     "reasons raises": (reasons_hook(boom), "reasons"),
-    "reasons as lists": (reasons_hook(lambda nodes: [["x"]] * len(nodes)), "masks by string, got list"),
+    "reasons as lists": (reasons_hook(lambda nodes: [["x"]] * len(nodes)), "a mapping of strings to masks, got list"),
     "reasons by number": (
-        reasons_hook(lambda nodes: {1: np.ones(len(nodes), np.bool_)}), "expected a string, or masks by string",
+        reasons_hook(lambda nodes: {1: np.ones(len(nodes), np.bool_)}),
+        "expected a string, or a mapping of strings to masks",
     ),
     "reasons of wrong length": (
         reasons_hook(lambda nodes: {"x": np.ones(len(nodes) + 1, np.bool_)}), "each of 3 rows for 'x', got bool[4]",

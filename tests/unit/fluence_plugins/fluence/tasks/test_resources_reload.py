@@ -106,7 +106,7 @@ async def test_a_resource_of_another_scheduler_is_refused_until_that_one_gives_i
     await followed.looked(FPGA, "", claim=claim)
     assert (claimed, followed.asked) == ([("fluence", {"resource": {"fpga", "qpu"}})] * 2, [])
     assert followed.measured() == {"fluence_resources_last_load_successful": 0, "fluence_resources_changes": 0}
-    assert caplog.messages == ["the resources stay as they were: resource 'fpga' belongs to another"]
+    assert caplog.messages == ["keeping the previous resources: resource 'fpga' belongs to another"]
     await followed.looked("", claim=claim)
     followed.asked[0][1]()
     assert followed.applied == [["fpga"]]
