@@ -106,7 +106,7 @@ def check_taints(node: Node, taints: Sequence[Taint]) -> None:
     """Raise Invalid for invalid taints, and for a node that was decoded without some of its taints."""
     check_has_version(node)
     if node.unreadable:
-        raise Invalid(f"{described(node)}: spec.taints: cannot change those of an invalid node: {node.unreadable}")
+        raise Invalid(f"{described(node)}: spec.taints: cannot change the taints of an invalid node: {node.unreadable}")
     try:
         check_node(replace(node, spec=replace(node.spec, taints=tuple(taints))))
     except FieldError as error:

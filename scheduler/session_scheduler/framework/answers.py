@@ -18,7 +18,7 @@ _T = TypeVar("_T")
 
 
 class Scope(Enum):
-    """What an answer depends on."""
+    """What a filter's or a score's result depends on."""
 
     STATIC = "static"
     """Only on the node and the class."""

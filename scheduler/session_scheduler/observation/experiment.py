@@ -103,7 +103,7 @@ async def read(
     files: Sequence[str] = (), *, config: SchedulerConfig | None = None, kubeconfig: str | None = None,
     context: str | None = None, live: bool = False, levels: Sequence[str] = (),
 ) -> Experiment:  # fmt: skip
-    """The experiment of manifests (paths, directories, "-"), a snapshot, or a live cluster as it is now.
+    """An experiment that starts from manifests (paths, directories, "-"), a snapshot, or a live cluster as it is now.
 
     `kubeconfig` names the cluster; with `live` it is that of $KUBECONFIG, ~/.kube/config or the pod's service account.
     The configuration is that of the snapshot unless given. Raises InputError or ClusterError.
@@ -116,7 +116,7 @@ async def read(
 
 
 def of_objects(*objects: KubeObject, config: SchedulerConfig | None = None, levels: Sequence[str] = ()) -> Experiment:
-    """The experiment of these objects, for example from the builders of `session_scheduler.testing`.
+    """An experiment that starts from these objects, for example from the builders of `session_scheduler.testing`.
 
     Objects without a creation time are created one after the other, a second apart.
     """

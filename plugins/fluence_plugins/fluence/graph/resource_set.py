@@ -145,7 +145,7 @@ def _host_of(vertex: _TakenVertex, above: list[_TakenVertex]) -> _TakenVertex:
     for candidate in above:
         if candidate.type == NODE:
             return candidate
-    raise AllocationError(f"{vertex.path}: the allocation lacks its node; R needs the whole path")
+    raise AllocationError(f"{vertex.path}: the allocation lacks the vertex's node; R needs the whole path")
 
 
 def _device(vertex: _TakenVertex, above: list[_TakenVertex]) -> DeviceHolding:

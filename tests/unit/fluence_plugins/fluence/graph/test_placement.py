@@ -117,7 +117,7 @@ def test_a_placement_without_devices_annotates_nothing():
         ("[]", "must be a graph of vertices"),
         ("{}", "must be a graph of vertices.*scheduling"),
         ('{"graph": {"nodes": [{"metadata": {"type": "core"}}]}}', "must be a graph of vertices.*paths"),
-        (json.dumps(allocation(vertex("core", "/c/core0"))), "/c/core0: the allocation lacks its node"),
+        (json.dumps(allocation(vertex("core", "/c/core0"))), "/c/core0: the allocation lacks the vertex's node"),
         (json.dumps(allocation(vertex("node", "/c/n"), vertex("core", "/c/n/core"))), "/c/n/core: has neither an id"),
     ],
 )
