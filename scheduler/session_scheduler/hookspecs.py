@@ -116,14 +116,14 @@ def footprint(cls: TaskClass) -> Iterable[Hashable] | None:
 
 @hookspec
 def group_of(pod: Pod, owners: Sequence[OwnerReference]) -> GroupRef | None:
-    """The group of a pod that names none itself: its key, minCount and root object. The first answer wins."""
+    """The group of a pod that names none itself: its key, minCount and root object. The first result wins."""
 
 
 @hookspec
 def pre_enqueue(pod: Pod, objects: Callable[[type[Any]], Mapping[str, Any]]) -> Gate | None:
     """The gate that keeps a pod out of the queue, or None. A gated pod has no attempts, backoff or events.
 
-    The first answer wins. Called for the plugins of the pod's profile: when a pod without a node is added or changes,
+    The first result wins. Called for the plugins of the pod's profile: when a pod without a node is added or changes,
     when the object that its gate waits for changes, and before each retry. `objects(ResourceClaim)` maps keys to
     objects other than nodes and pods, as `session.objects` does. Answer without delay. If the hook raises an exception,
     the pod waits until it changes. A pod that waits for more than a second gets the gate's reason as its condition
@@ -335,7 +335,7 @@ def place_group(
 
     `room[cls]` is the number of further tasks of the class that fit on each row (0: rejected). `scores[cls]` is each
     row's score. After the scheduler has checked the answer task by task, it calls the hook again for the remaining
-    tasks. The first answer wins.
+    tasks. The first result wins.
 
     A Refusal's reason may be empty unless `session.reasons_wanted`: a trial asks often, and needs no reason.
 
@@ -348,7 +348,7 @@ def place_group(
 def reserve(session: Session, task: Task, node: str) -> Placement | Refusal | None:
     """Reserve a task's share on the node that the scheduler chose: the placement, a Refusal, or None (no opinion).
 
-    Called instead of `place_group` for a single task, for plugins that have both hooks. The first answer wins. If it is
+    Called instead of `place_group` for a single task, for plugins that have both hooks. The first result wins. If it is
     not a placement, the scheduler calls `place_group` as it does without this hook.
     """
 
@@ -380,7 +380,7 @@ def score_placement(session: Session, group: Group, tasks: Sequence[Task], nodes
 
 @hookspec
 def postfilter(session: Session, trial: Trial) -> Preemption | NoPreemption | None:
-    """Choose running tasks to preempt so that `trial.tasks`, which fit nowhere, can be placed. The first answer wins.
+    """Choose running tasks to preempt so that `trial.tasks`, which fit nowhere, can be placed. The first result wins.
 
     Called for a single task, and for a gang that needs several tasks to start, as a whole. Simulate removals with
     `trial.remove`, then call `trial.fits` and `trial.place`. Afterwards the session is unchanged. If a plugin keeps its
@@ -391,7 +391,7 @@ def postfilter(session: Session, trial: Trial) -> Preemption | NoPreemption | No
 
 @hookspec
 def reservation(session: Session, trial: Trial) -> Reservation | None:
-    """When and where the gang `trial.tasks`, which fit nowhere now, can start first. The first answer wins.
+    """When and where the gang `trial.tasks`, which fit nowhere now, can start first. The first result wins.
 
     Called with the action `backfill`, for as many gangs as it reserves nodes for. None: no opinion. The scheduler then
     simulates the removal of pods with a known end, in the order of their ends, until the gang fits.
@@ -484,7 +484,7 @@ HOOKS: Final = (
     "on_session_close", "prebind_needed", "prebind", "cancel", "exclusive_names", "simulated_node",
     "saved_arguments", "report", "shown_holding",
 )  # fmt: skip
-"""Every hook, in the order of this manual."""
+"""The names of all hooks, in the order of this module."""
 
 __all__ = [
     "API_VERSION", "HOOKS", "PROJECT", "SKIP", "Gate", "NoPreemption", "Normalise", "Placement", "Preemption",

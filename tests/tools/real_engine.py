@@ -31,7 +31,7 @@ class StandIn(Matcher):
     def __init__(self, graph: Any, policy: str) -> None:
         super().__init__(graph, policy=policy)
         if policy == "pack":
-            raise NotSupported("policy='pack': only the embedded engine has it")
+            raise NotSupported("policy='pack': only the embedded engine supports this policy")
         if any(node["metadata"].get("divisible") for node in graph["graph"]["nodes"]):
             raise NotSupported("the library has no divisible vertices")
 

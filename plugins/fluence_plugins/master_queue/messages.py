@@ -220,7 +220,7 @@ def _taints(values: object, problems: _Problems) -> tuple[Taint, ...]:
             wrong = f"{shown(effect)} is not a valid effect: use one of {', '.join(EFFECTS)}"
         taint = Taint(key=key, value=value, effect=effect)
         if wrong is None and found.get((key, effect), taint) != taint:
-            wrong = f"{shown(key)} already has another value with this effect: write each once"
+            wrong = f"{shown(key)} already has another value with this effect: write each key and effect once"
         if wrong is None and (key, effect) not in found and len(found) > MOST_TAINTS:
             wrong = f"exceeds the limit of {MOST_TAINTS} taints"
         if wrong is None:

@@ -213,7 +213,7 @@ class ExtenderClient:
         try:
             return msgspec.json.decode(text, type=kind)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise ExtenderError(f'extender "{self.name}": the answer cannot be read: {error}') from None
+            raise ExtenderError(f'extender "{self.name}": the response cannot be decoded: {error}') from None
 
     def _read(self, fields: Mapping[str, msgspec.Raw], name: str, kind: Any) -> Any:
         return self._decoded(fields[name], kind) if name in fields else None

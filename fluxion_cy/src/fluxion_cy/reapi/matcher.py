@@ -52,7 +52,7 @@ class LibraryMatcher(BaseMatcher):
         limits.check_choice("replan", flag(options.replan, "replan"), (False,))
         self._policy = policy_of(options.policy)
         if options.policy == "pack":
-            raise NotSupported("policy='pack': only the embedded engine has it")
+            raise NotSupported("policy='pack': only the embedded engine supports this policy")
         self._flexible = options.traverser == "flexible"
         self._turn = Turn()
         self._table = JobTable()

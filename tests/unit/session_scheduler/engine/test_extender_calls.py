@@ -198,8 +198,8 @@ def test_an_ignorable_extender_and_failed_scores_are_skipped() -> None:
 
 @pytest.mark.parametrize(("answer", "problem"), [
     ({"NodeNames": ["n9"]}, 'extender "http://one" claims a filtered node "n9" which is not found'),
-    ([], 'extender "http://one": the answer cannot be read: Expected `object | null`, got `array`'),
-    ({"NodeNames": [1]}, 'extender "http://one": the answer cannot be read: Expected `str`, got `int`'),
+    ([], 'extender "http://one": the response cannot be decoded: Expected `object | null`, got `array`'),
+    ({"NodeNames": [1]}, 'extender "http://one": the response cannot be decoded: Expected `str`, got `int`'),
 ])  # fmt: skip
 def test_a_wrong_answer_is_an_error(answer: object, problem: str) -> None:
     one = FakeExtender()
