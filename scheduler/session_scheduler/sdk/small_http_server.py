@@ -57,7 +57,7 @@ def text_response(status: int, text: str, headers: Mapping[str, str] = {}) -> Re
 
 
 def checked(name: str, checks: Mapping[str, str | None], query: Mapping[str, str]) -> Response:
-    """A response in the form of the API server's: `ok`, or a line for each check if one fails or `?verbose` is set.
+    """A response in the API server's form: `ok`, or a line for each check if one fails or `?verbose` is set.
 
     A check is None or its problem.
     """
