@@ -27,7 +27,7 @@ from .nats_peer import Auth, NatsServer
 
 _SECONDS = 30.0
 _UNTRUSTED = "certificate is not trusted"
-_NOT_LET_IN = "rejects these credentials, or requires some: Authorization Violation$"
+_NOT_LET_IN = "rejects these credentials, or requires credentials: Authorization Violation$"
 
 
 class Configured(NatsServer):
@@ -84,7 +84,9 @@ async def refused(found: ConnectorSettings, why: str) -> None:
 async def test_addresses_with_user_or_token_let_in(nats: NatsServer) -> None:
     await carries(settings(nats.url))
     if nats.auth is not Auth.NONE:
-        await refused(settings(nats.bare_url), "rejects these credentials, or requires some: Authorization Violation$")
+        await refused(
+            settings(nats.bare_url), "rejects these credentials, or requires credentials: Authorization Violation$"
+        )
         wrong = nats.url.replace(nats.password if nats.auth is Auth.PASSWORD else nats.token, "wrong")
         await refused(settings(wrong), _NOT_LET_IN)
 

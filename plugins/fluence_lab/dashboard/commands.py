@@ -55,8 +55,8 @@ def dashboard(
         SignIn | None,
         typer.Option(
             "--sign-in",
-            help="How users sign in: with a token of the cluster (cluster), or with the printed address, which works once "
-            "(url). Default: url for FILEs and on a loopback address, else cluster.",
+            help="How users sign in: with a token of the cluster (cluster), or with the printed address, which works "
+            "once (url). Default: url for FILEs and on a loopback address, else cluster.",
         ),
     ] = None,
     prometheus: Annotated[

@@ -86,7 +86,8 @@ def publish(
         bool,
         typer.Option(
             "--from-cluster",
-            help="Publish what the current cluster has: the one in KUBECONFIG or ~/.kube/config, or this pod's.",
+            help="Publish the free capacity of the current cluster: the cluster that KUBECONFIG or ~/.kube/config names, "
+            "or the cluster that this pod runs in.",
         ),
     ] = False,
     kube_context: Context = None,

@@ -160,7 +160,9 @@ class _Layout:
                     f"ResourceFlavor {name} does not exist and cannot be created yet: no queue names it until it exists"
                 )
             elif not room:
-                wrong = f"other pools use all {MOST_FLAVORS} flavors that a Kueue queue can have: use a second MasterQueue"
+                wrong = (
+                    f"other pools use all {MOST_FLAVORS} flavors that Kueue allows in a queue: use a second MasterQueue"
+                )
         faults = (wrong, *pool.conflicts) if wrong else pool.conflicts
         self.problems.extend(f"pool {pool.name}: {fault}" for fault in faults)
         self._statuses[pool.name] = _pool_status(pool, faults, self._ahead)

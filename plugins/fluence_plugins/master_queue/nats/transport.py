@@ -138,7 +138,7 @@ class GuardedTransport(Transport):
         refused = _REFUSED.search(said)
         if refused is None:
             lets_in = "authorization violation" not in said.lower() and "authentication" not in said.lower()
-            what = "the server says" if lets_in else "the server rejects these credentials, or requires some"
+            what = "the server says" if lets_in else "the server rejects these credentials, or requires credentials"
             raise EndedError(f"the server ended the connection: {said}", f"{what}: {said}")
         doing = "subscribing" if refused[1].lower() == "subscription" else "publishing"
         what = f"the server does not permit {doing} to {shown(refused[2])}: permit it to this user on the server"

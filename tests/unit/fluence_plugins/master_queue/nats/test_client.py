@@ -277,7 +277,7 @@ async def test_rejected_credentials_are_reported_without_secrets(
     with pytest.raises(ConnectionFailedError) as raised:
         await connect(server.url_of(f"u:{SECRET}"))
     assert str(raised.value) == (
-        f"{server.url}: the server rejects these credentials, or requires some: Authorization Violation"
+        f"{server.url}: the server rejects these credentials, or requires credentials: Authorization Violation"
     )
     assert raised.value.__cause__ is None
     assert SECRET not in caplog.text + "".join(capfd.readouterr())

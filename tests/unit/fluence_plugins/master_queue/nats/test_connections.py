@@ -187,7 +187,7 @@ async def test_the_same_reason_is_reported_once(
         for turn in range(1, 12):
             await until(lambda turn=turn: len(world.delays.asked) == turn)  # type: ignore[misc]
             world.delays.pass_one()
-    why = f"{server.url}: the server rejects these credentials, or requires some: Authorization Violation"
+    why = f"{server.url}: the server rejects these credentials, or requires credentials: Authorization Violation"
     assert world.heard.events == [("lost", connector, why)]
     assert len(caplog.records) == 1
     assert SECRET not in caplog.text
