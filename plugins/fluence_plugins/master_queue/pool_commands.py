@@ -86,8 +86,8 @@ def publish(
         bool,
         typer.Option(
             "--from-cluster",
-            help="Publish the free capacity of the current cluster: the cluster that KUBECONFIG or ~/.kube/config names, "
-            "or the cluster that this pod runs in.",
+            help="Publish the free capacity of the current cluster: the cluster that KUBECONFIG or ~/.kube/config "
+            "names, or the cluster that this pod runs in.",
         ),
     ] = False,
     kube_context: Context = None,
