@@ -170,10 +170,10 @@ class PartitionClaims:
         ):
             for index, name in enumerate(mine):
                 if name in theirs:
-                    yield f"{field.format(index)}: {name!r} also belongs to {whose}: remove it from one of the two"
+                    yield f"{field.format(index)}: {name!r} also belongs to {whose}: remove it from one configuration"
         for kind, names in sorted(own.plugins.items()):
             for name in sorted(set(names).intersection(other.plugins.get(kind, ()))):
-                yield f"{kind} {name!r} also belongs to {whose}: remove it from one of the two"
+                yield f"{kind} {name!r} also belongs to {whose}: remove it from one configuration"
 
 
 def are_disjoint(one: Labels, other: Labels) -> bool:

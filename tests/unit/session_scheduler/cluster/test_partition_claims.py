@@ -78,7 +78,7 @@ profiles: [{schedulerName: another}, {schedulerName: mine}]
 partition: {nodeSelector: {pool: b}, devicePools: [driver/fabric, driver/x]}
 queues: [{name: default}, {name: research}]
 """
-    theirs = "also belongs to the scheduler with Lease kube-system/fluence-other: remove it from one of the two"
+    theirs = "also belongs to the scheduler with Lease kube-system/fluence-other: remove it from one configuration"
     assert await lines(MINE, other(text, ("ibm-1", "ibm-2")), resources=("ibm-0", "ibm-1")) == [
         f"f.yaml: profiles[0].schedulerName: 'mine' {theirs}",
         f"f.yaml: queues[0].name: 'research' {theirs}",
