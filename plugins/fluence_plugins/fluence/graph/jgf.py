@@ -233,7 +233,7 @@ class JGFBuilder:
                 unknown = edge.target if edge.source in paths else edge.source
                 raise GraphError(f"{source}: edge {edge.source} to {edge.target}: unknown vertex {unknown}; add it")
             if edge.metadata.get("subsystem", SUBSYSTEM) != SUBSYSTEM:
-                raise GraphError(f"{source}: edge {edge.source} to {edge.target}: not of {SUBSYSTEM}; remove it")
+                raise GraphError(f"{source}: edge {edge.source} to {edge.target}: not in {SUBSYSTEM}; remove it")
             parents[edge.target] = edge.source
         for node in document.graph.nodes:
             parent = parents.get(node.id)

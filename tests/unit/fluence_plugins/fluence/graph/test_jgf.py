@@ -130,7 +130,7 @@ ROOT = {"id": "0", "metadata": {"type": "cluster", "paths": {"containment": "/c"
         ({"nodes": [ROOT, BAD], "edges": [{"source": "0", "target": "9"}]}, "edge 0 to 9: unknown vertex 9"),
         (
             {"nodes": [ROOT, BAD], "edges": [{"source": "0", "target": "1", "metadata": {"subsystem": "power"}}]},
-            "edge 0 to 1: not of containment",
+            "edge 0 to 1: not in containment",
         ),
     ],
 )
