@@ -31,7 +31,7 @@ def _problems(spec: MasterQueueSpec, name: str) -> Iterator[str]:
     if not spec.flavors:
         yield "flavors: is empty: add at least one natsFlavor or localFlavor"
     if len(spec.flavors) > MOST_FLAVORS:
-        yield f"flavors: has {len(spec.flavors)}: a queue of Kueue can have at most {MOST_FLAVORS}"
+        yield f"flavors: has {len(spec.flavors)}: a Kueue queue can have at most {MOST_FLAVORS}"
     names: set[str] = set()
     pools: dict[str, str] = {}
     for index, flavor in enumerate(spec.flavors[:MOST_FLAVORS]):
