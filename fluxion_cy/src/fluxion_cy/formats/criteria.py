@@ -178,6 +178,6 @@ def _names(value: str, word: str, limit: Limit) -> Test:
         names = frozenset(hostlist(value, limit))
     except ValueError:
         raise InvalidJobspec(
-            f"criteria: expected a hostlist, of {MAX_HOSTS:,} hosts in total at most, got {word[:60]!r}"
+            f"criteria: expected a hostlist of at most {MAX_HOSTS:,} hosts in total, got {word[:60]!r}"
         ) from None
     return lambda facts: facts.name in names

@@ -111,7 +111,7 @@ def _hosts(value: Any) -> list[str]:
             found.extend(hostlist(words) if isinstance(words, str) else _none())
         except ValueError:
             raise InvalidGraph(
-                f"R.execution.nodelist: expected a hostlist, of {MAX_HOSTS:,} hosts at most, got {shown(words)}"
+                f"R.execution.nodelist: expected a hostlist of at most {MAX_HOSTS:,} hosts, got {shown(words)}"
             ) from None
         if len(found) > MAX_VERTICES:
             raise InvalidGraph(f"R.execution.nodelist: names more than {MAX_VERTICES} hosts")

@@ -101,7 +101,7 @@ def _hosts(word: Any, limit: Limit) -> list[str]:
         return hostlist(word if isinstance(word, str) else shown(word), limit)
     except ValueError:
         raise InvalidJobspec(
-            f"attributes.system.constraints.hostlist: expected a hostlist, of {MAX_HOSTS:,} hosts in total at most, "
+            f"attributes.system.constraints.hostlist: expected a hostlist of at most {MAX_HOSTS:,} hosts in total, "
             f"got {shown(word)}"
         ) from None
 
