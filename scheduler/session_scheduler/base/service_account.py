@@ -23,7 +23,7 @@ def api_server_of_pod(environment: Mapping[str, str] = os.environ) -> tuple[str,
     """
     host, port = environment.get(IN_CLUSTER, ""), environment.get(_PORT, "")
     if not host or not port:
-        raise ValueError(f"{IN_CLUSTER} and {_PORT} do not both have a value")
+        raise ValueError(f"{IN_CLUSTER} and {_PORT} must both be set")
     if not port.isdecimal():
         raise ValueError(f"{_PORT}: expected a port, got {port!r}")
     return host, int(port)

@@ -248,7 +248,7 @@ async def test_it_needs_an_account_of_a_pod(folder: Path) -> None:
     missing = f"[Errno 2] No such file or directory: '{folder / 'namespace'}'"
     environment = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     for given, problem in (
-        ({}, "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT do not both have a value"),
+        ({}, "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT must both be set"),
         ({**environment, "KUBERNETES_SERVICE_PORT": "x"}, "KUBERNETES_SERVICE_PORT: expected a port, got 'x'"),
         (environment, missing),
     ):

@@ -6,8 +6,8 @@ from functools import cached_property
 
 from .model import Ask, World
 
-ENOUGH = "enough of each type is free, but not where the request needs it together"
-NEVER = "the graph has enough of each type, but not where the request needs it together"
+ENOUGH = "enough of each type is free, but not together where the request needs it"
+NEVER = "the graph has enough of each type, but not together where the request needs it"
 EMPTY = " even when empty"
 NOUN = r"(?:other )?(?:candidate )?nodes?(?: that (?:is|are) entirely free)?"
 PLACES = rf"(?:the only|both|(?:all )?(\d+)) ({NOUN})"

@@ -16,8 +16,8 @@ from fluxion_cy.jobspec.reader import Resource
 from fluxion_cy.wording import Shortage, Words
 
 #: What an answer says where counting finds no shortage: for now, and for an empty graph with everything up.
-ENOUGH = "enough of each type is free, but not where the request needs it together"
-NEVER = "the graph has enough of each type, but not where the request needs it together"
+ENOUGH = "enough of each type is free, but not together where the request needs it"
+NEVER = "the graph has enough of each type, but not together where the request needs it"
 #: The same where it is the number of slots that the candidates allow.
 ALLOWED = "the candidates allow at most {slots} on rank {rank}"
 _MOST_REPORTED = 3

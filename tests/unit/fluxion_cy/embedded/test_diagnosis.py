@@ -334,7 +334,7 @@ def test_what_gathering_is_not_allowed_for_is_said() -> None:
     text = Matcher(sockets()).why(ask)
     assert text == (
         "the slot needs resources of several vertices below its parent; write out the levels between, or use "
-        "compatible=False; the graph has enough of each type, but not where the request needs it together"
+        "compatible=False; the graph has enough of each type, but not together where the request needs it"
     )
     assert Matcher(sockets(), compatible=False).why(ask) == "fits now"
 

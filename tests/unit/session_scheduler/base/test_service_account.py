@@ -24,7 +24,7 @@ def test_the_environment_of_a_pod_names_the_api_server() -> None:
 
 @pytest.mark.parametrize("environment", [{}, {HOST: "10.0.0.1"}, {PORT: "443"}, {HOST: "10.0.0.1", PORT: ""}])
 def test_both_variables_are_needed(environment: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match=f"{HOST} and {PORT} do not both have a value"):
+    with pytest.raises(ValueError, match=f"{HOST} and {PORT} must both be set"):
         api_server_of_pod(environment)
 
 
