@@ -308,15 +308,15 @@ class Callbacks:
     # ------------------------------------------------------------------ queues
 
     def add_queue_allocated(self, share: Callable[[str], Share | None]) -> None:
-        """`share(queue)` returns the queue's usage with this session's placements, or None; the first answer wins."""
+        """`share(queue)` returns the queue's usage with this session's placements, or None; the first result wins."""
         self.registered.queue_allocated.append(self._callback("queue allocated", share))
 
     def add_queue_deserved(self, share: Callable[[str], Share | None]) -> None:
-        """`share(queue)` returns the queue's deserved share, or None; the first answer wins."""
+        """`share(queue)` returns the queue's deserved share, or None; the first result wins."""
         self.registered.queue_deserved.append(self._callback("queue deserved", share))
 
     def add_queue_fair_share(self, share: Callable[[str], Share | None]) -> None:
-        """`share(queue)` returns the queue's fair share by the demand of all queues, or None; the first answer wins."""
+        """`share(queue)` returns the queue's fair share by the demand of all queues, or None; the first result wins."""
         self.registered.queue_fair_share.append(self._callback("queue fair share", share))
 
     # ------------------------------------------------------------------ notifications and side effects
