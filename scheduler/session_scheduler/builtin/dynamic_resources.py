@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 from pydantic import Field
 
 from session_scheduler.builtin.devices.changes import Change, changes, free_devices, matching_labels
@@ -24,8 +22,8 @@ from session_scheduler.builtin.devices.errors import AllocationError
 from session_scheduler.builtin.devices.evaluation import NONE_LEFT, DeviceEvaluator, rank_of
 from session_scheduler.builtin.devices.extended import ExtendedResources, classes_of_resources, requests_for
 from session_scheduler.builtin.devices.holdings import Holdings
+from session_scheduler.builtin.devices.queue_limits import QueueLimits
 from session_scheduler.builtin.devices.repairs import Repairs
-from session_scheduler.builtin.devices.search import NO_LIMITS, Limits
 from session_scheduler.builtin.devices.totals import DeviceTotals
 from session_scheduler.builtin.devices.writing import Special, Writer
 from session_scheduler.config.settings import PluginArguments
@@ -37,7 +35,7 @@ from session_scheduler.framework.session import Session
 from session_scheduler.hookspecs import SKIP, Gate, Normalise, Prepared, Refusal, Scope, Skip, hookimpl
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn, IntColumn, NodeView
-from session_scheduler.model.device_amounts import amount_name, claim_amounts, device_class_of, most_devices
+from session_scheduler.model.device_amounts import amount_name, claim_amounts, device_class_of
 from session_scheduler.model.devices import (
     EXTENDED_CLAIM,
     Allocation,
@@ -53,15 +51,11 @@ from session_scheduler.model.groups import Phase, Task
 from session_scheduler.model.meta import ObjectMeta, OwnerReference
 from session_scheduler.model.objects import Node, Pod, PodGroup
 from session_scheduler.model.queue_objects import Queue
-from session_scheduler.state.queue_use import QueueUse
 
 _WRITING_SECONDS: Final = 30
 """Seconds for the requests themselves, in addition to the wait for devices."""
-_REMEMBERED: Final = 10_000
-"""How many classes are remembered as limited."""
 _USERS: Final = "pods with resource claims"
 """Counter key: the pods on a row that use claims."""
-_NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 _encoder: Final = msgspec.json.Encoder(order="sorted")
 _NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 
@@ -137,7 +131,8 @@ class DynamicResources:
         arguments = arguments or DynamicResourcesArguments()
         self.prebind_seconds = float(arguments.binding_timeout_seconds + _WRITING_SECONDS)
         self._binding_timeout = float(arguments.binding_timeout_seconds)
-        self._holdings = Holdings(self._decided)
+        self._limits = QueueLimits()
+        self._holdings = Holdings(self._limits.decided)
         self._evaluator = DeviceEvaluator(self._holdings, arguments.search_steps, arguments.selector_cost)
         self._extended = ExtendedResources()
         self._special: dict[str, Special] = {}
@@ -147,9 +142,6 @@ class DynamicResources:
         self._totals = DeviceTotals()
         self._active = False
         """Whether a pod has had claims for devices."""
-        self._queues: QueueUse | None = None
-        self._limited: dict[TaskClass, None] = {}
-        """The classes whose pods limits of queues may keep from nodes."""
 
     @hookimpl
     def events_to_register(self) -> Sequence[ClusterEventWithHint]:
@@ -161,13 +153,13 @@ class DynamicResources:
             ClusterEventWithHint(ResourceClaim, ActionType.ALL, _claim_helps),
             ClusterEventWithHint(DeviceClass, change),
             ClusterEventWithHint(ResourceSlice, change),
-            ClusterEventWithHint(ResourceSlice, ActionType.DELETE, self._changes_limits),
+            ClusterEventWithHint(ResourceSlice, ActionType.DELETE, self._limits.changed),
             ClusterEventWithHint(DeviceTaintRule, ActionType.UPDATE | ActionType.DELETE),
             ClusterEventWithHint(Pod, ActionType.UPDATE_POD_GENERATED_RESOURCE_CLAIM, _has_all_claims),
-            ClusterEventWithHint(Pod, ActionType.DELETE, self._frees_devices),
-            ClusterEventWithHint(Pod, ActionType.UPDATE_POD_LABEL, self._changes_limits),
-            ClusterEventWithHint(PodGroup, ActionType.UPDATE | ActionType.DELETE, self._changes_limits),
-            ClusterEventWithHint(Queue, ActionType.ALL, self._changes_limits),
+            ClusterEventWithHint(Pod, ActionType.DELETE, self._limits.freed),
+            ClusterEventWithHint(Pod, ActionType.UPDATE_POD_LABEL, self._limits.changed),
+            ClusterEventWithHint(PodGroup, ActionType.UPDATE | ActionType.DELETE, self._limits.changed),
+            ClusterEventWithHint(Queue, ActionType.ALL, self._limits.changed),
         ]
 
     @hookimpl
@@ -202,7 +194,8 @@ class DynamicResources:
     @hookimpl
     def on_session_open(self, session: Session) -> None:
         """Hold allocations when the session places a task, and release them when it undoes that."""
-        self._opened, self._queues = _Opened(session), session.queues
+        self._opened = _Opened(session)
+        self._limits.open(session)
         self._evaluator.open()
         self._extended.refresh(session)
         if self._holdings.any:
@@ -251,7 +244,7 @@ class DynamicResources:
 
     def _claims_key(self, state: _State) -> Hashable | None:
         """The specs of the pod's claims; None if one is allocated, or limits of queues may apply to the devices."""
-        if self._queues is None or self._queues.devices.by_device:
+        if self._limits.possible:
             return None
         if any(claim.status.reserved_for or self._allocation(claim) is not None for claim in state.claims):
             return None
@@ -323,7 +316,7 @@ class DynamicResources:
                 specs = {claim.key: claim.spec for claim in open_claims}
                 if variant.devices.requests or (state.extended and specs):
                     specs[f"{cls.namespace}/<extended-resources>"] = variant
-                for limits, alike in self._limits_on(cls, open_claims, nodes, all_rows):
+                for limits, alike in self._limits.on(cls, open_claims, nodes, all_rows):
                     for nominated, rows in self._nominated(nodes, alike):
                         names, left = [*specs, *nominated], [*nominated.values()]
                         numbers = nodes.row_numbers[rows]
@@ -331,7 +324,7 @@ class DynamicResources:
                         verdicts.fits[rows] = np.array([one.fits for one in outcomes], np.bool_)[indices]
                         verdicts.scores[rows] = np.array([fixed + one.rank for one in outcomes], np.int64)[indices]
                         if limits.listed and not verdicts.fits[rows].all():
-                            self._note_limited(cls)
+                            self._limits.note(cls)
                         for text in dict.fromkeys(one.reason for one in outcomes if not one.fits):
                             refused = np.array([one.reason == text for one in outcomes], np.bool_)[indices]
                             verdicts.reasons.setdefault(text, none.copy())[rows] = refused
@@ -341,52 +334,6 @@ class DynamicResources:
             verdicts.reasons[_NOT_AVAILABLE] = verdicts.fits & unusable
             verdicts.fits &= ~unusable
         return verdicts
-
-    def _limits(self, cls: TaskClass, claims: Sequence[ResourceClaim], own: Mapping[str, int] = _NOTHING) -> Limits:
-        """The limits of queues on what these claims may get, without those that they cannot exceed.
-
-        `own`: what the pod itself counts with, if it is not placed yet.
-        """
-        session = self._opened.session
-        if session is None or not claims or not session.queues.devices.by_device:
-            return NO_LIMITS
-        use, group = session.queues, session.snapshot.cache.group_of_class(cls)
-        count = sum(map(most_devices, claims))
-        listed = [replace(limit, left=limit.left - own.get(limit.resource.name, 0))
-                  for limit in use.device_limits(group, [claim.key for claim in claims])]  # fmt: skip
-        largest = use.claims.devices.largest
-        near = tuple(limit for limit in listed if limit.left < count * largest(limit.resource.name))
-        return Limits(near, len(claims)) if near else NO_LIMITS
-
-    def _limits_on(
-        self, cls: TaskClass, claims: Sequence[ResourceClaim], nodes: NodeView, indices: Any
-    ) -> list[tuple[Limits, Any]]:
-        """The limits on what these claims of a pod that is not placed may get, each with its nodes' indices: the node
-        can decide what the pod itself counts with.
-        """
-        found: list[tuple[dict[str, int], Any]] = [({}, indices)]
-        for one in self._queues.devices.by_device if self._queues is not None and claims else ():
-            amount = one.of(cls.queue_amounts)
-            if amount:
-                there, more = one.mask(nodes), {one.name: amount}
-                found = [part for own, rows in found
-                         for part in ((own, rows[~there[rows]]), (own | more, rows[there[rows]]))]  # fmt: skip
-        return [(self._limits(cls, claims, own), rows) for own, rows in found if len(rows)]
-
-    def _note_limited(self, cls: TaskClass) -> None:
-        """Note that limits may keep pods of this class from nodes."""
-        if len(self._limited) >= _REMEMBERED:
-            self._limited.clear()
-        self._limited[cls] = None
-
-    def _frees_devices(self, cls: TaskClass, event: ClusterEvent) -> bool:
-        """Whether a deleted pod had devices, or counted in a limit on the pod's devices."""
-        return cls in self._limited or (event.old_class is not None and event.old_class.uses_devices)
-
-    def _changes_limits(self, cls: TaskClass, event: ClusterEvent) -> bool:
-        """Whether a change of queues, or of the queues of pods, may change a limit on the pod's devices."""
-        return cls in self._limited and (event.old is None or event.new is None or event.resource is not Queue
-                                         or event.old.spec != event.new.spec)  # fmt: skip
 
     def _nominated(self, nodes: NodeView, indices: Any) -> list[tuple[dict[str, ResourceClaimSpec], Any]]:
         """The claims for which devices must be left to the nominated pods that are counted, each with its nodes'
@@ -483,7 +430,7 @@ class DynamicResources:
         if not open_claims:
             return
         self._evaluator.attempt(task.cls.namespace)
-        limits = self._limits(task.cls, open_claims if special is None else open_claims[:-1])
+        limits = self._limits.of(task.cls, open_claims if special is None else open_claims[:-1])
         expected = session.yields_to((task,), (event.node,)).get(event.node, ())
         left = [*self._needed_by(expected, session.table.all_rows(), task.row).values()] if expected else []
         classes = session.objects(DeviceClass)
@@ -517,10 +464,6 @@ class DynamicResources:
     def _release(self, uid: str) -> None:
         self._holdings.release(uid)
         self._special.pop(uid, None)
-
-    def _decided(self, claim: str, allocation: Allocation | None) -> None:
-        if self._queues is not None:
-            self._queues.claim_decided(claim, allocation)
 
     @hookimpl
     def on_session_close(self, session: Session) -> None:

@@ -32,7 +32,6 @@ _RESERVED_IF: Final = "reservation pods held all shared GPUs of {}"
 class GpuColumns:
     """Which of a view's nodes fit a share or whole GPUs, their scores, and the reasons of the others."""
 
-    # more than five parameters: the settings of one session
     def __init__(
         self, nodes: NodeView, gpus: Gpus, *, reserved: bool = False, closed: Sequence[int] = (), kept_whole: int = 100
     ) -> None:

@@ -62,7 +62,9 @@ class CountedDevices:
         """Add or replace a slice. Returns the pools whose devices may count with other amounts now."""
         if not self.resources.by_device:
             return set()
-        id_, changed = (part.spec.driver, part.spec.pool.name), self.remove(part)
+        id_ = part.spec.driver, part.spec.pool.name
+        moved = self._pool_of.get(part.metadata.name, id_) != id_
+        changed = self.remove(part) if moved else set()
         self._pool_of[part.metadata.name] = id_
         self._pools.setdefault(id_, _Pool()).slices[part.metadata.name] = part
         self._count(id_)

@@ -158,16 +158,16 @@ class ByKey(ByFilter):
         return Prepared(None, Scope.STATIC, SKIP, claims_key=lambda: self.names(cls)[-1])
 
 
-class ByPredicate(ByFilter):
+class ByPredicate:
     """Like `ByFilter`, by a predicate."""
 
+    name = "by-claim"
     class_key_complete = True
-    filter = None  # type: ignore[assignment]
 
     @hookimpl
     def on_session_open(self, session: Any) -> None:
         def check(task: Any, _: Any, info: Any) -> str | None:
-            return None if info.name == f"n{self.names(task.cls)[-1]}" else "other claim"
+            return None if info.name == f"n{names_of(task.cls)[-1]}" else "other claim"
 
         session.add_predicate(check, scope=Scope.STATIC)
 
