@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Literal, TypeVar
 
 import structlog
@@ -66,6 +68,8 @@ _SWAPS = 5
 _QUIET_SECONDS = 60.0
 _MANY_EVENTS = 4_000
 """A backlog that is written within about 5 s once nothing precedes it."""
+_EVENT_PATIENCE_SECONDS = 5.0
+"""How long an event waits for conditions and binds before one writer writes such events beside them."""
 _IDLE_CHECK_SECONDS = 0.05
 _TIDY_SECONDS = 30.0
 _AGAIN = 100
@@ -86,8 +90,8 @@ class Recorder:
     `clock` measures intervals, `now` returns the times to write. `in_flight` is the number of concurrent requests, half
     of them for conditions only; `limit` the number of waiting reports, beyond which the oldest events are dropped.
     Without `events` it writes conditions only. `sleep` waits between retries. While `busy` (pods are being bound), and
-    while conditions wait, it writes one event at a time, unless many wait. So pods start sooner, conditions show sooner
-    why pods are pending, and the events follow a few seconds later.
+    while conditions wait, events wait, too: for 5 s, then it writes one at a time, or more if many wait. So pods start
+    sooner, conditions show sooner why pods are pending, and the events follow a few seconds later.
     """
 
     def __init__(
@@ -211,6 +215,8 @@ class Recorder:
         series.event = Event(regarding, reason, action, note, warning, self._now())
         series.count += 1
         if series.due(now, _REPEAT_SECONDS):
+            if series not in self._waiting:
+                series.asked_at = now
             self._lost(self._waiting.put(series))
         else:
             self._owed[series] = None
@@ -246,7 +252,8 @@ class Recorder:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as writers:
             for number in range(max(1, self._in_flight // 2)):
-                take_event = self._next_event_when_idle if number else self._waiting.next_event
+                patience = math.inf if number else _EVENT_PATIENCE_SECONDS
+                take_event = partial(self._next_event_when_idle, patience)
                 writers.create_task(self._write_on("condition", self._waiting.next_conditions, self._write_conditions))
                 writers.create_task(self._write_on("event", take_event, self._write_event))
             writers.create_task(self._tidy_on())
@@ -272,13 +279,13 @@ class Recorder:
         finally:
             self._lost(self._waiting.done(item, again=self._again(item)))
 
-    async def _next_event_when_idle(self) -> Series:
+    async def _next_event_when_idle(self, patience: float) -> Series:
         """The next event, once no conditions wait and no pods are being bound, or many events wait.
 
-        Until then it writes conditions.
+        Until then it writes conditions. It returns an event that has waited for `patience` seconds at once.
         """
         series = await self._waiting.next_event()
-        while self._waiting.events < _MANY_EVENTS:
+        while self._waiting.events < _MANY_EVENTS and self._clock.now() - series.asked_at < patience:
             if self._waiting.conditions:
                 await self._write("condition", self._waiting.pop_conditions(), self._write_conditions)
             elif self._busy():

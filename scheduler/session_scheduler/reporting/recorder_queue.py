@@ -37,7 +37,7 @@ class Wanted(msgspec.Struct, frozen=True):
 class Series:
     """One event and its repeats."""
 
-    __slots__ = ("count", "event", "heard", "key", "name", "namespace", "owner", "written", "written_at")
+    __slots__ = ("asked_at", "count", "event", "heard", "key", "name", "namespace", "owner", "written", "written_at")
 
     def __init__(self, owner: ObjectReports, key: EventKey) -> None:
         self.owner = owner
@@ -48,8 +48,8 @@ class Series:
         """The Event object; empty until it is created."""
         self.count = self.written = 0
         """The occurrences, and the written ones."""
-        self.heard = self.written_at = 0.0
-        """By the clock: the last occurrence and the last write."""
+        self.asked_at = self.heard = self.written_at = 0.0
+        """By the clock: the occurrence that queued it, the last occurrence, and the last write."""
 
     def due(self, now: float, every: float) -> bool:
         """Whether to write it: the first two occurrences at once, later ones after `every` seconds."""

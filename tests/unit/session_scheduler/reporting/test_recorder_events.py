@@ -265,22 +265,32 @@ async def test_texts_truncated_to_the_same_note_are_the_same_event(world: World)
 # ---------------------------------------------------------------------- order of writes
 
 
-async def test_during_bindings_events_are_written_one_at_a_time():
-    bound = [False]
+async def test_events_wait_for_bindings():
+    bound = [True]
     world = World(busy=lambda: bound[0])
-    world.cluster.held, world.gate, bound[0] = asyncio.Event(), asyncio.Event(), True
+    world.gate = asyncio.Event()
     async with world.running():
         for name in ("one", "two"):
             world.recorder.scheduled(await world.pod(name), "n1")
         await turns()
-        assert world.cluster.asked == ["event"]
+        assert world.cluster.asked == []
         bound[0] = False
         world.gate.set()
-        await turns()
-        assert world.cluster.asked == ["event", "event"]
-        world.cluster.held.set()
         await world.run_pending()
-    assert len(world.cluster.events) == 2
+    assert world.cluster.asked == ["event", "event"]
+
+
+async def test_during_long_bindings_events_are_written_one_at_a_time():
+    world = World(busy=lambda: True)
+    world.cluster.held, world.gate = asyncio.Event(), asyncio.Event()
+    async with world.running():
+        for name in ("one", "two"):
+            world.recorder.scheduled(await world.pod(name), "n1")
+        await turns()
+        world.clock.advance(5)
+        world.gate.set()
+        await turns()
+        assert world.cluster.asked == ["event"]
 
 
 async def test_many_waiting_events_are_written_during_bindings(monkeypatch: pytest.MonkeyPatch):
@@ -296,17 +306,30 @@ async def test_many_waiting_events_are_written_during_bindings(monkeypatch: pyte
         await world.run_pending()
 
 
-async def test_while_conditions_wait_events_are_written_one_at_a_time():
+async def test_events_wait_for_conditions():
     world = World(in_flight=4)
     world.cluster.held = asyncio.Event()
-    for number in range(4):
+    for number in range(5):
         world.recorder.unschedulable(world.cluster.put(pod(f"pod-{number}")), "no room")
     async with world.running():
         await turns()
-        assert sorted(world.cluster.asked) == ["condition", "condition", "condition", "event"]
+        assert world.cluster.asked == ["condition"] * 4
         world.cluster.held.set()
         await world.run_pending()
-    assert len(world.cluster.events) == 4
+    assert world.cluster.asked == ["condition"] * 5 + ["event"] * 5
+
+
+async def test_an_event_waits_at_most_five_seconds_for_conditions():
+    world = World(in_flight=4)
+    for number in range(5):
+        world.recorder.unschedulable(world.cluster.put(pod(f"pod-{number}")), "no room")
+    world.cluster.held = asyncio.Event()
+    world.clock.advance(5)
+    async with world.running():
+        await turns()
+        assert world.cluster.asked == ["condition", "event", "condition", "condition"]
+        world.cluster.held.set()
+        await world.run_pending()
 
 
 async def test_namespaces_take_turns():
