@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from io import StringIO
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import Console
+from rich.control import strip_control_codes
 from rich.table import Table
 from rich.text import Text
 
@@ -30,7 +31,9 @@ _MOST_NODE_ROWS: Final = 50
 """With more rows `explain` shows a summary instead of each table of nodes."""
 _BEST_NODES: Final = 3
 _BUILT_IN: Final = "built-in"
+_NUMBERS: Final = ("MIN", "SCHEDULED", "SCORE")
 _Thing = Mapping[str, Any]
+_Part = str | TableRows
 
 
 def print_tables(result: _Thing, *, now: datetime | None = None, all_nodes: bool = False) -> None:
@@ -43,28 +46,46 @@ def print_tables(result: _Thing, *, now: datetime | None = None, all_nodes: bool
     _print(lambda columns: tables(result, columns, now=now, all_nodes=all_nodes), width)
 
 
-def print_parts(parts: Sequence[str | TableRows]) -> None:
+def print_parts(parts: Sequence[_Part]) -> None:
     """Write lines and tables to standard output."""
-    _print(lambda _: [
-        Text(part) if isinstance(part, str) else _table(part.columns, part.rows, part.numbers) for part in parts
-    ], _UNBOUNDED)  # fmt: skip
+    _print(lambda _: parts, _UNBOUNDED)
 
 
-def _print(shown: Callable[[int], Iterable[RenderableType]], piped_width: int) -> None:
+def _print(shown: Callable[[int], Iterable[_Part]], piped_width: int) -> None:
     """Print at the terminal's width, or at `piped_width` if there is no terminal."""
     if sys.stdout.isatty():
-        terminal = Console(highlight=False)
-        terminal.print(*shown(terminal.width), sep="\n")
+        _print_on(Console(highlight=False), shown)
         return
     console = Console(file=StringIO(), width=piped_width, highlight=False, force_terminal=False)
     with console.capture() as text:
-        console.print(*shown(piped_width), sep="\n")
+        _print_on(console, shown)
     sys.stdout.writelines(line.rstrip() + "\n" for line in text.get().splitlines())
 
 
-def tables(
-    result: _Thing, width: int, *, now: datetime | None = None, all_nodes: bool = False
-) -> Iterable[RenderableType]:
+def _print_on(console: Console, shown: Callable[[int], Iterable[_Part]]) -> None:
+    for part in shown(console.width):
+        if isinstance(part, str):
+            console.print(Text(part))
+            continue
+        cells = [[strip_control_codes(_cell(value)) for value in row] for row in part.rows]
+        widths = _widths(part.columns, cells)
+        left = _left_for_last(widths, console.width)
+        if left < widths[-1] or any("\n" in cell for row in cells for cell in row):
+            console.print(_wrapped(part, cells, left))
+        else:  # rich would need ten times as long
+            right = [column in part.numbers for column in part.columns]
+            console.print(Text(_line(part.columns, widths, right), "bold"))
+            console.out("\n".join(_line(row, widths, right) for row in cells))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    """A row as one line; `right` are the right-aligned columns."""
+    gaps = [" " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True)]
+    padded = [gap + cell if after else cell + gap for cell, gap, after in zip(cells, gaps, right, strict=True)]
+    return (" " * _GAP).join(padded).rstrip()
+
+
+def tables(result: _Thing, width: int, *, now: datetime | None = None, all_nodes: bool = False) -> Iterable[_Part]:
     """The parts of a result in order, for an output of `width` columns."""
     if "plugins" in result:
         yield from _plugins(result["plugins"], width)
@@ -86,10 +107,10 @@ def tables(
         if seconds := result.get("seconds"):
             longest = sorted(seconds.items(), key=lambda one: (-one[1], one[0]))
             yield ""
-            yield Text("time: " + ", ".join(f"{name} {1000 * spent:.2f} ms" for name, spent in longest))
+            yield "time: " + ", ".join(f"{name} {1000 * spent:.2f} ms" for name, spent in longest)
 
 
-def _simulated(result: _Thing, width: int) -> Iterable[RenderableType]:
+def _simulated(result: _Thing, width: int) -> Iterable[_Part]:
     groups, preempted, moved = result.get("groups", ()), result.get("preempted", ()), result.get("moved", ())
     yield from _section(("GROUP", "MIN", "SCHEDULED"), _rows(groups, "minCount", "scheduled"), width)
     shown = [{**pod, "devices": ", ".join(pod.get("devices") or ()) or None} for pod in result["pods"]]
@@ -117,18 +138,18 @@ def _pod_rows(
     return [(some[0]["namespace"], names([pod["name"] for pod in some]), *map(some[0].get, keys)) for some in alike]
 
 
-def _section(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> Iterable[RenderableType]:
+def _section(columns: Sequence[str], rows: Sequence[Sequence[object]], width: int) -> Iterable[_Part]:
     """A table of rows with namespace and name, and an empty line; nothing if there are no rows."""
     if rows:
         yield from _with_texts(("NAMESPACE", *columns), rows, [f"{row[0]}/{row[1]}" for row in rows], width)
         yield ""
 
 
-def _summary(summary: _Thing) -> Iterable[RenderableType]:
+def _summary(summary: _Thing) -> Iterable[_Part]:
     counts = dict(summary)
     for name, problem in counts.pop("problems", {}).items():
-        yield Text(f"{name}: {problem}")
-    yield Text(_counted(counts))
+        yield f"{name}: {problem}"
+    yield _counted(counts)
 
 
 def _counted(counts: Mapping[str, int]) -> str:
@@ -139,7 +160,7 @@ def _counted(counts: Mapping[str, int]) -> str:
 # ------------------------------------------------------------------ status
 
 
-def _status(result: _Thing, width: int, now: datetime | None) -> Iterable[RenderableType]:
+def _status(result: _Thing, width: int, now: datetime | None) -> Iterable[_Part]:
     times = [parsed_time(one["since"]) for one in (*result["held"], *result["waiting"]) if one["since"]]
     latest = max([time for time in (now, *times) if time is not None], default=None)
     columns = ("HELD BY", "GROUP", "QUEUE", "NODE", "JOBID", "AGE", "ENDS IN", "DEVICES")
@@ -178,7 +199,7 @@ def _left(until: str | None, now: datetime | None) -> str | None:
 # ------------------------------------------------------------------ simulate -o diff
 
 
-def _different(diff: _Thing, width: int) -> Iterable[RenderableType]:
+def _different(diff: _Thing, width: int) -> Iterable[_Part]:
     pods = [{**pod, "before": _place(pod["before"]), "after": _place(pod["after"])} for pod in diff["pods"]]
     yield from _section(("POD", "GROUP", "BEFORE", "AFTER"), _rows(pods, "group", "before", "after"), width)
     yes = {True: "yes", False: "no"}
@@ -187,9 +208,9 @@ def _different(diff: _Thing, width: int) -> Iterable[RenderableType]:
     moved = _rows(diff["moved"], "node", "before", "after")
     yield from _section(("MOVED", "FROM", "TO BEFORE", "TO AFTER"), moved, width)
     if not diff["pods"] and not diff["preempted"] and not diff["moved"]:
-        yield Text("no decision changes")
+        yield "no decision changes"
     for when, counts in diff["summary"].items():
-        yield Text(f"{when}: {_counted(counts)}")
+        yield f"{when}: {_counted(counts)}"
 
 
 def _place(decided: _Thing) -> str | None:
@@ -201,9 +222,9 @@ def _place(decided: _Thing) -> str | None:
 # ------------------------------------------------------------------ explain
 
 
-def _explained(pods: Sequence[_Thing], width: int, all_nodes: bool) -> Iterable[RenderableType]:
+def _explained(pods: Sequence[_Thing], width: int, all_nodes: bool) -> Iterable[_Part]:
     if not pods:
-        yield Text("no pending pods")
+        yield "no pending pods"
     alike = grouped(pods, lambda pod: msgspec.json.encode([
         pod["reason"], pod.get("fitsIf"), pod.get("schedulerName"), pod["nodes"]
     ]))  # fmt: skip
@@ -213,7 +234,7 @@ def _explained(pods: Sequence[_Thing], width: int, all_nodes: bool) -> Iterable[
         if index:
             yield ""
         helps = f"; fits if {', and '.join(pod['fitsIf'])}" if pod.get("fitsIf") else ""
-        yield Text(f"{pod['namespace']}/{names([one['name'] for one in some])}: {_outcome(pod)}{helps}")
+        yield f"{pod['namespace']}/{names([one['name'] for one in some])}: {_outcome(pod)}{helps}"
         rows = [_node_row(name, verdict) for name, verdict in pod["nodes"].items()]
         if short:
             yield from _node_summary(pod)
@@ -221,7 +242,7 @@ def _explained(pods: Sequence[_Thing], width: int, all_nodes: bool) -> Iterable[
             yield from _with_texts(("NODE", "FITS", "SCORE", "PLUGIN", "REASON"), rows, list(pod["nodes"]), width)
     if short:
         yield ""
-        yield Text("To see each node, add --all-nodes.")
+        yield "To see each node, add --all-nodes."
 
 
 def _outcome(pod: _Thing) -> str:
@@ -234,14 +255,14 @@ def _outcome(pod: _Thing) -> str:
     return "no plugin rejects the pod as a whole" if fits else str(pod["summary"])
 
 
-def _node_summary(pod: _Thing) -> Iterable[RenderableType]:
+def _node_summary(pod: _Thing) -> Iterable[_Part]:
     """The number of nodes by reason, unless the first line has it, and the nodes with the highest scores."""
     if pod["nodes"] and pod["summary"] != _outcome(pod):
-        yield Text(pod["summary"])
+        yield pod["summary"]
     fitting = [(name, verdict["score"]) for name, verdict in pod["nodes"].items() if verdict["fits"]]
     best = sorted(fitting, key=lambda one: -one[1])[:_BEST_NODES]
     if best:
-        yield Text("highest scores: " + ", ".join(f"{name} ({score})" for name, score in best))
+        yield "highest scores: " + ", ".join(f"{name} ({score})" for name, score in best)
 
 
 def _node_row(name: str, verdict: _Thing) -> Sequence[object]:
@@ -270,19 +291,19 @@ def _fits_if(verdict: _Thing) -> str:
     return f"fits if {', and '.join([*known, *(f'{name} passed' for name in unknown)])}"
 
 
-def _gangs(groups: Iterable[_Thing], width: int) -> Iterable[RenderableType]:
+def _gangs(groups: Iterable[_Thing], width: int) -> Iterable[_Part]:
     for group in groups:
         yield ""
         reason = f": {group['reason']}" if group["reason"] else ""
         parts = group.get("subGroups", {})
         lacks = sum(max(0, one["minimum"] - one["started"]) for one in parts.values())
-        yield Text(f"group {group['namespace']}/{group['name']}: {group['placeable']} pods can be placed now, "
-                   f"{max(group['minCount'] - group['started'], lacks)} are needed{reason}")  # fmt: skip
+        yield (f"group {group['namespace']}/{group['name']}: {group['placeable']} pods can be placed now, "
+               f"{max(group['minCount'] - group['started'], lacks)} are needed{reason}")  # fmt: skip
         for name, one in parts.items():
             missing = one["minimum"] - one["started"] - one["placeable"]
             short = f"; {missing} missing" if missing > 0 else ""
-            yield Text(f"  sub-group {name}: {one['placeable']} can be placed now, {one['started']} of at least "
-                       f"{one['minimum']} are running{short}")  # fmt: skip
+            yield (f"  sub-group {name}: {one['placeable']} can be placed now, {one['started']} of at least "
+                   f"{one['minimum']} are running{short}")  # fmt: skip
         refused: dict[str, list[str]] = {}
         for name, why in group["refused"].items():
             refused.setdefault(why, []).append(name)
@@ -295,7 +316,7 @@ def _gangs(groups: Iterable[_Thing], width: int) -> Iterable[RenderableType]:
 # ------------------------------------------------------------------ plugins and queues
 
 
-def _plugins(plugins: Sequence[_Thing], width: int) -> Iterable[RenderableType]:
+def _plugins(plugins: Sequence[_Thing], width: int) -> Iterable[_Part]:
     """The built-in plugins, then those of other distributions, without the hooks."""
     own = [plugin for plugin in plugins if plugin["origin"] == _BUILT_IN]
     added = [plugin for plugin in plugins if plugin["origin"] != _BUILT_IN]
@@ -314,7 +335,7 @@ def _about(plugin: _Thing) -> str:
     return str(plugin["problem"] or plugin["summary"])
 
 
-def _queues(queues: Sequence[_Thing], width: int) -> Iterable[RenderableType]:
+def _queues(queues: Sequence[_Thing], width: int) -> Iterable[_Part]:
     """A row for each queue, or if that is too wide for each queue and resource."""
     amounts = ("deserved", "limit", "fairShare", "allocated", "pending")
     rows = [("  " * queue["depth"] + queue["name"], *(_amounts(queue[one]) for one in amounts), queue["reason"])
@@ -327,8 +348,8 @@ def _queues(queues: Sequence[_Thing], width: int) -> Iterable[RenderableType]:
     for queue, (name, *_) in zip(queues, rows, strict=True):
         resources = sorted({one for key in amounts for one in queue[key]}) or [""]
         by_resource += [(name, one, *(queue[key].get(one) for key in amounts)) for one in resources]
-    yield _table((columns[0], "RESOURCE", *columns[1:-1]), by_resource)
-    yield from (Text(f"{queue['name']}: {queue['reason']}") for queue in queues if queue["reason"])
+    yield TableRows((columns[0], "RESOURCE", *columns[1:-1]), by_resource)
+    yield from (f"{queue['name']}: {queue['reason']}" for queue in queues if queue["reason"])
 
 
 def _amounts(amounts: Mapping[str, str]) -> str:
@@ -340,37 +361,37 @@ def _amounts(amounts: Mapping[str, str]) -> str:
 
 def _with_texts(
     columns: Sequence[str], rows: Sequence[Sequence[object]], heads: Sequence[str], width: int
-) -> Iterable[RenderableType]:
+) -> Iterable[_Part]:
     """A table whose last column is a sentence that wraps; the other columns do not wrap.
 
     If they leave too little width for it, each sentence is a line below the table, after the row's head.
     """
     widths = _widths(columns, rows)
-    left = width - sum(widths[:-1]) - _GAP * (len(widths) - 1)
-    if left >= min(widths[-1], _SENTENCE):
-        yield _table(columns, rows, last_width=left)
+    if _left_for_last(widths, width) >= min(widths[-1], _SENTENCE):
+        yield TableRows(columns, rows, _NUMBERS)
         return
-    yield _table(columns[:-1], [row[:-1] for row in rows])
-    yield from (Text(f"{head}: {row[-1]}") for head, row in zip(heads, rows, strict=True) if row[-1])
+    yield TableRows(columns[:-1], [row[:-1] for row in rows], _NUMBERS)
+    yield from (f"{head}: {row[-1]}" for head, row in zip(heads, rows, strict=True) if row[-1])
 
 
 def _widths(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[int]:
     return [max(map(cell_len, (column, *map(_cell, cells)))) for column, *cells in zip(columns, *rows, strict=True)]
 
 
-def _table(
-    columns: Sequence[str],
-    rows: Iterable[Sequence[object]],
-    numbers: Collection[str] = ("MIN", "SCHEDULED", "SCORE"),
-    last_width: int | None = None,
-) -> Table:
-    """A table whose cells wrap; it never cuts a cell."""
+def _left_for_last(widths: Sequence[int], width: int) -> int:
+    """The width that the other columns leave for the last one."""
+    return width - sum(widths[:-1]) - _GAP * (len(widths) - 1)
+
+
+def _wrapped(part: TableRows, rows: Iterable[Sequence[str]], last_width: int) -> Table:
+    """A table whose cells wrap; it never cuts a cell. If the last column has enough width, only its cells wrap."""
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for column in columns:
-        most = last_width if column == columns[-1] else None
-        table.add_column(column, overflow="fold", justify="right" if column in numbers else "left", max_width=most)
+    for column in part.columns:
+        most = last_width if column == part.columns[-1] and last_width >= _SENTENCE else None
+        justify: Literal["left", "right"] = "right" if column in part.numbers else "left"
+        table.add_column(column, overflow="fold", justify=justify, max_width=most)
     for row in rows:
-        table.add_row(*(Text(_cell(value)) for value in row))
+        table.add_row(*map(Text, row))
     return table
 
 
