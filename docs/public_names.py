@@ -77,8 +77,9 @@ with _."""
 
 HEAD = """# Public names
 
-A plugin imports only these modules and names; everything else is internal and changes without notice. The docstrings
-hold each contract: `python -m pydoc session_scheduler.sdk.bindings`. `python docs/public_names.py` writes this page.
+A plugin imports only these modules and names; everything else is internal and may change without notice. The docstrings
+are the contract: `python -m pydoc session_scheduler.sdk.bindings`, for example, prints those of one module.
+`python docs/public_names.py` writes this page.
 """
 
 

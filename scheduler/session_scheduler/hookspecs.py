@@ -80,10 +80,10 @@ if TYPE_CHECKING:
 PROJECT: Final = "session_scheduler"
 """The name of the pluggy project."""
 API_VERSION: Final = "2"
-"""The version of these specifications. A plugin that declares `api_version` must declare this one."""
+"""The version of the hook specifications. A plugin that declares `api_version` must declare this one."""
 
 hookspec = pluggy.HookspecMarker(PROJECT)
-"""Marks the specifications here."""
+"""Marks the specifications of hooks in this module."""
 hookimpl = pluggy.HookimplMarker(PROJECT)
 """Marks a plugin's method as the implementation of the hook with the same name."""
 
@@ -93,7 +93,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 @hookspec
 def class_key(pod: Pod, view: ClusterView) -> Hashable | None:
-    """What this plugin's filters, scores and placement read of a pod beyond its spec's own fields, as JSON values.
+    """What this plugin's filters, scores and placement read from a pod besides its spec's fields, as JSON values.
 
     Optional: without it, the scheduler splits classes by the fields that the plugin reads. With the hook, the scheduler
     need not first evaluate a class to notice these fields. There are also fewer classes if the plugin reads much of the
@@ -156,7 +156,7 @@ def metrics() -> Iterable[Any] | None:
 
 @hookspec
 def serve(runtime: Runtime) -> AbstractAsyncContextManager[None] | None:
-    """A context in which the plugin's own tasks and watches run for as long as the scheduler does.
+    """A context in which the plugin's own tasks and watches run for as long as the scheduler runs.
 
     `runtime.wake(group, why)` requeues a group. `runtime.elected` is true if this replica leads.
     `runtime.change(plugin, work)` calls `work` between two sessions, to change what sessions read. The scheduler then
@@ -200,7 +200,7 @@ def on_nodes_changed(changes: Sequence[NodeChange]) -> None:
 
 @hookspec
 def facts() -> object:
-    """The plugin's state that its sessions read: taken when a session opens, as `session.facts(plugin)`."""
+    """The plugin's state that a session reads: fixed when the session opens, available as `session.facts(plugin)`."""
 
 
 @hookspec
@@ -260,7 +260,7 @@ def filter_key(session: Session, cls: TaskClass, state: Any) -> Hashable | None:
 
 @hookspec
 def score(session: Session, cls: TaskClass, nodes: NodeView, mask: BoolColumn, state: Any) -> IntColumn | None:
-    """A raw integer for each row, higher is better; rows with a cleared mask do not count.
+    """A raw integer for each row, higher is better; rows with a cleared mask are ignored.
 
     Without `normalise`, scores are 0 to 100. As in kube-scheduler, a score outside of this range is an error.
     """
@@ -278,7 +278,7 @@ def reasons(session: Session, cls: TaskClass, nodes: NodeView, state: Any) -> Ma
 
 @hookspec
 def why(session: Session, cls: TaskClass, nodes: NodeView, state: Any) -> Sequence[Sequence[str]] | None:
-    """Like `reasons`, for texts that differ for most nodes: one list of texts for each row.
+    """Like `reasons`, for texts that differ between most nodes: one list of texts for each row.
 
     Without both hooks, the reason names the plugin only.
     """
@@ -391,7 +391,7 @@ def postfilter(session: Session, trial: Trial) -> Preemption | NoPreemption | No
 
 @hookspec
 def reservation(session: Session, trial: Trial) -> Reservation | None:
-    """When and where the gang `trial.tasks`, which fit nowhere now, can start first. The first result wins.
+    """The earliest time at which the gang of `trial.tasks` can start, and on which nodes. The first result wins.
 
     Called with the action `backfill`, for as many gangs as it reserves nodes for. None: no opinion. The scheduler then
     simulates the removal of pods with a known end, in the order of their ends, until the gang fits.
@@ -460,7 +460,7 @@ def saved_arguments() -> Mapping[str, Any] | None:
 
 @hookspec
 def report(pod: Pod) -> Mapping[str, Any] | None:
-    """Columns of this plugin in `simulate`'s output for one pod, as JSON values, the same names for every pod.
+    """This plugin's columns in `simulate`'s output for one pod, as JSON values. Every pod has the same columns.
 
     The column `devices` is a list of texts. The table shows it, with the devices of all plugins.
     """

@@ -71,7 +71,7 @@ def request_head(method: str, target: str, host: str, headers: Mapping[str, str]
 
 
 class HttpConnection(asyncio.Protocol):
-    """One connection. For each request: `exchange`, or `open` and then `chunks` or `rest`."""
+    """One connection. For each request, call `exchange`, or `open` and then `chunks` or `rest`."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint

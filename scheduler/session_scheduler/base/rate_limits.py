@@ -40,7 +40,7 @@ class _Bucket:
 
 
 class RateLimit:
-    """Limits requests by client, and those of all clients together to three times the rate of one.
+    """Limits the request rate of each client, and that of all clients together to three times as much.
 
     With `spare_idle`, a client that has been idle for a second is admitted although other clients exhaust the total:
     a flood from many addresses does not stop a kubelet's probes.

@@ -35,7 +35,7 @@ STRATEGIC_MERGE_PATCH: Final = "application/strategic-merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
 """A JSON patch (RFC 6902)."""
 APPLY_PATCH: Final = "application/apply-patch+yaml"
-"""A server-side apply: the fields that one manager wants."""
+"""A server-side apply: the fields that one field manager sets."""
 _SETTINGS: Final = RequestSettings(timeout=10.0, write_timeout=10.0, read_patience=15.0, connections=8)
 _PAGE: Final = 500
 """Objects in a page of a list. A page has the same timeout as any other request."""
@@ -43,7 +43,7 @@ _T = TypeVar("_T")
 
 
 async def connect(kubeconfig: str | None = None, context: str | None = None) -> KubeApi:
-    """Return a client for the API server of `kubeconfig`, else $KUBECONFIG, ~/.kube/config or the pod.
+    """A client for the API server of `kubeconfig`, or of $KUBECONFIG, ~/.kube/config or the pod's service account.
 
     Sends no request to the API server; may run a credential plugin. Raises InputError.
     """

@@ -37,7 +37,7 @@ class NotFound(ClusterError):  # noqa: N818 (named like the API's reasons)
 
 
 class Conflict(ClusterError, ChangedMeanwhileError):  # noqa: N818
-    """409: the object is not as the request expects: another uid or resourceVersion, or already bound."""
+    """409: the object is not as the request expects; it has another uid or resourceVersion, or is already bound."""
 
 
 class AlreadyExists(Conflict):

@@ -69,7 +69,7 @@ Amount = Annotated[str | int | float, BeforeValidator(_finite)]
 
 
 class PluginConfig(Strict):
-    """One plugin of a profile. `weight` None uses the weight that the plugin declares."""
+    """One plugin of a profile. If `weight` is None, the weight that the plugin declares applies."""
 
     name: Name
     args: Mapping[str, Any] = {}
@@ -176,7 +176,7 @@ class ConsolidationConfig(Strict):
 
 
 class QueueConfig(Strict):
-    """One queue. Amounts are quantities by resource, as in `resources.requests`; `pods` counts pods.
+    """One queue. Amounts are quantities by resource, as in `resources.requests`; `pods` is the number of pods.
 
     deserved: the guaranteed amounts; a resource without one has no guarantee. limit: what the queue and its children
     never exceed. over_quota_weight: the queue's weight when queues of its priority share what is left after each

@@ -127,7 +127,7 @@ class Placement(Protocol):
 
 
 class Trial(Protocol):
-    """Tasks of one group that fit on no node, and a simulation of removing running pods: `postfilter`, `reservation`.
+    """Argument of `postfilter` and `reservation`: tasks that fit on no node, and a simulation of removing running pods.
 
     After the hook the core restores everything.
     """

@@ -105,7 +105,7 @@ class Holding(msgspec.Struct, frozen=True):
 
 
 class Runtime:
-    """What a plugin's own tasks can use of the scheduler."""
+    """The parts of the scheduler that a plugin's own tasks can use."""
 
     def __init__(
         self,

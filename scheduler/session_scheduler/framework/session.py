@@ -65,7 +65,7 @@ class SessionOptions(msgspec.Struct, frozen=True):
 
 
 class Session(Callbacks):
-    """One cycle's view of a snapshot. Plugins use the parts in the hook manual and the reference of callbacks."""
+    """One cycle's view of a snapshot. Plugins use what the hook manual and the reference of callbacks describe."""
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ EXTENDED_CLAIM = "resource.kubernetes.io/extended-resource-claim"
 """Annotation ("true") of a claim that a scheduler created for a pod's extended resources."""
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
 CLASS_PREFIX = "deviceclass.resource.kubernetes.io/"
-"""Prefix of a DeviceClass' name: the extended resource that each class has by default."""
+"""The extended resource that each DeviceClass has by default is this prefix, followed by the class's name."""
 RESULTS_LIMIT = 32
 """The maximum number of devices that one claim may have."""
 CONSUMERS_LIMIT = 256

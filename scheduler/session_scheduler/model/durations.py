@@ -60,7 +60,7 @@ def parse_duration(text: str) -> float:
 
 
 def known_seconds(what: Group | Task) -> float | None:
-    """The longest time that a pod runs after its start, in seconds; for a group, the time of its longest pod.
+    """The longest time that a pod runs after its start, in seconds; for a group, the longest time of any of its pods.
 
     None if it is unknown. An invalid annotation (see `problem`) counts as none.
     """

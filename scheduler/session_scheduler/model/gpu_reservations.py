@@ -27,7 +27,7 @@ MANAGED: Final = MappingProxyType({"app.kubernetes.io/managed-by": "fluence"})
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 """Annotation of a reservation pod: it keeps no node from being removed. The pods that share its GPU may."""
 NAME_PREFIX: Final = "fluence-gpu-"
-"""The names of reservation pods begin with it. The rest is random: a name is never used twice."""
+"""The names of reservation pods begin with this prefix. The rest is random: a name is never used twice."""
 
 _INDEX: Final = re.compile(r"[0-9]{1,2}")
 _DEVICE: Final = re.compile(r"[!-+\--~]{1,128}")

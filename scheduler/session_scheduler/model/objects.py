@@ -85,7 +85,7 @@ class FieldSelector(ApiStruct, frozen=True):
 
 
 class EnvVarSource(ApiStruct, frozen=True):
-    """containers[].env[].valueFrom: only the pod's field."""
+    """containers[].env[].valueFrom. Only a reference to a field of the pod is decoded."""
 
     field_ref: FieldSelector | None = None
 
@@ -398,7 +398,7 @@ class PriorityClass(ClusterScoped, frozen=True, tag_field="kind", tag="PriorityC
 
 
 class ConfigMap(Namespaced, frozen=True, tag_field="kind", tag="ConfigMap"):
-    """core/v1 ConfigMap: a gang plan that is too large for an annotation. Never watched."""
+    """core/v1 ConfigMap, which holds a gang plan that is too large for an annotation. Never watched."""
 
     api_version: str = "v1"
     data: dict[str, str] = field(default_factory=dict)

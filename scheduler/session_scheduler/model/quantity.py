@@ -16,7 +16,7 @@ from session_scheduler.errors import InputError
 __all__ = ["LARGEST", "QuantityError", "billionths", "parse_quantity", "quantity_text", "thousandths"]
 
 LARGEST: Final = 2**56
-"""The cap: larger amounts count as this one."""
+"""The cap: larger amounts are treated as this one."""
 
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?[0-9]{1,3}))?")
 _SUFFIX = {

@@ -40,7 +40,7 @@ _COUNTED = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 def pod_requests(pod: Pod) -> tuple[Amounts, Amounts]:
-    """(requests, cpu and memory for scores); in the second, containers without a request count with defaults.
+    """Two amounts: the requests, and cpu and memory for scores, where a container without a request has a default.
 
     cpu is in millicores, the rest in base units. The requests omit zero amounts, and resources that kube-scheduler
     ignores. For a pod on a node, the effective requests count. Raises QuantityError, which names the field.
@@ -108,7 +108,7 @@ def _rounded(name: str, amount: int) -> int:
 
 
 def effective_spec(pod: Pod) -> PodSpec:
-    """The spec with the requests that count: the pod's own, unless the pod is on a node and a resize is incomplete.
+    """The spec with the effective requests: the pod's own, unless the pod is on a node and a resize is incomplete.
 
     A resize changes the spec at once. The kubelet then allocates the new amounts, applies them, and reports both in the
     status. Until they agree, a container counts with the greatest of the three amounts of each resource. While the

@@ -20,14 +20,14 @@ class JobSpec(ApiStruct, frozen=True):
 
 
 class Job(Namespaced, frozen=True, tag_field="kind", tag="Job"):
-    """batch/v1 Job. The scheduler reads it by name only."""
+    """batch/v1 Job. The scheduler reads it by name, without a watch."""
 
     api_version: str = "batch/v1"
     spec: JobSpec = JobSpec()
 
 
 class JobSet(Namespaced, frozen=True, tag_field="kind", tag="JobSet"):
-    """jobset.x-k8s.io JobSet; its Jobs are separate objects. The scheduler reads it by name only."""
+    """jobset.x-k8s.io JobSet; its Jobs are separate objects. The scheduler reads it by name, without a watch."""
 
     api_version: str = "jobset.x-k8s.io/v1alpha2"
 
@@ -48,14 +48,14 @@ class LeaderWorkerSetSpec(ApiStruct, frozen=True):
 
 
 class LeaderWorkerSet(Namespaced, frozen=True, tag_field="kind", tag="LeaderWorkerSet"):
-    """leaderworkerset.x-k8s.io LeaderWorkerSet. The scheduler reads it by name only."""
+    """leaderworkerset.x-k8s.io LeaderWorkerSet. The scheduler reads it by name, without a watch."""
 
     api_version: str = "leaderworkerset.x-k8s.io/v1"
     spec: LeaderWorkerSetSpec = LeaderWorkerSetSpec()
 
 
 class Workload(Namespaced, frozen=True, tag_field="kind", tag="Workload"):
-    """scheduling.k8s.io Workload: the templates of native PodGroups. The scheduler reads it by name only."""
+    """scheduling.k8s.io Workload: templates of native PodGroups. The scheduler reads it by name, without a watch."""
 
     api_version: str = "scheduling.k8s.io/v1alpha2"
 

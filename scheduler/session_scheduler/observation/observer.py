@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["MOST_NODES", "Observer"]
 
 MOST_NODES: Final = 500
-"""The default number of nodes in the verdicts of a pod."""
+"""The maximum number of nodes in the verdicts of a pod, by default."""
 _EVICTION_SECONDS: Final = 60.0
 """How long the observation keeps that a pod was evicted."""
 _GangState = tuple[object, ...]
@@ -39,7 +39,7 @@ _Order = tuple[tuple[str, int], ...]
 
 
 class Observer:
-    """Observes one scheduler, which is started and decides nothing while it is observed.
+    """Observes one scheduler, which has been started and makes no decisions while it is observed.
 
     It belongs to one event loop. `verdicts` and `observe` never see a half-applied change: while the cache follows a
     live cluster, `observe` returns the last values, and `verdicts` waits.

@@ -18,9 +18,9 @@ __all__ = ["HIDDEN", "Amounts", "Gang", "Gpu", "Nodes", "Observed", "Pods", "Tim
 Amounts = NDArray[np.float64]
 """Shape (nodes, resources)."""
 Times = NDArray[np.float64]
-"""Shape (pods,); NaN where the time is unknown or has not come."""
+"""Shape (pods,); NaN where the time is unknown, or the event has not happened yet."""
 HIDDEN: Final = "(hidden)"
-"""The holder of a GPU in place of pods that the reader has no permission to see."""
+"""Shown as the holder of a GPU instead of pods that the reader has no permission to see."""
 
 
 class Gpu(msgspec.Struct, frozen=True):

@@ -120,7 +120,7 @@ class InstalledPlugin(msgspec.Struct, frozen=True):
 
 
 def register_plugin_builder(name: str, builder: Builder) -> None:
-    """Register a plugin without a distribution in this process, for notebooks and tests.
+    """Register a plugin that no distribution contains, in this process only: for notebooks and tests.
 
     `builder` is a plugin's class, or a function of the configuration's `args` (a mapping). It replaces an earlier
     registration, or a built-in plugin, of the same name.

@@ -78,7 +78,7 @@ class _Cache(Generic[_Value]):
 
 
 class AccessReviews:
-    """Asks the API server, and caches its answers.
+    """Creates TokenReviews and SubjectAccessReviews at the API server, and caches the answers.
 
     The account needs `create` of tokenreviews.authentication.k8s.io and subjectaccessreviews.authorization.k8s.io.
     """

@@ -29,7 +29,7 @@ REVIEW_SECONDS: Final = 5.0
 
 
 class Denial(NamedTuple):
-    """Why a request is denied: HTTP status, and one line."""
+    """Why a request is denied: an HTTP status, and one line of text."""
 
     status: int
     text: str
@@ -41,7 +41,7 @@ NO_REVIEW: Final = Denial(503, "the API server did not review the request: retry
 
 
 def authorization_of(serving: Serving, client: ApiClient) -> DelegatedAuthorization | None:
-    """The authorization that a configuration chooses; None for none."""
+    """The authorization that a configuration chooses; None if it chooses none."""
     if serving.authorization == "none":
         return None
     return DelegatedAuthorization(client, audiences=serving.audiences)

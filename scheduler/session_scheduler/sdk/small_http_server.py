@@ -33,7 +33,7 @@ _HEADERS: Final = {"Server": "fluence", "Cache-Control": "no-store", "X-Content-
 
 
 class Request(NamedTuple):
-    """A GET or HEAD request. `path` is decoded; `headers` are by lower-case name."""
+    """A GET or HEAD request. `path` is decoded. The keys of `headers` are in lower case."""
 
     path: str
     query: Mapping[str, str]

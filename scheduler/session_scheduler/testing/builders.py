@@ -116,7 +116,7 @@ def pod_group(
     disruption_mode: str | None = None,
     sub_groups: str | None = None,
 ) -> PodGroup:
-    """A PodGroup: with `min_count` a gang, else basic; with `coscheduling` one of scheduling.x-k8s.io (minMember).
+    """A PodGroup: a gang with `min_count`, otherwise basic; one of scheduling.x-k8s.io with `coscheduling` (minMember).
 
     `topology`: the label whose value the nodes of all its pods share; `sub_groups`: "leader=1,worker=3".
     """
@@ -159,7 +159,7 @@ def queue(
 
 
 def priority_class(name: str, value: int, *, default: bool = False, preempts: bool = True) -> PriorityClass:
-    """A PriorityClass; with `default`, the one for pods that name none."""
+    """A PriorityClass; with `default`, the one for pods that name no PriorityClass."""
     policy = "PreemptLowerPriority" if preempts else "Never"
     metadata = ObjectMeta(name=name)
     return PriorityClass(metadata=metadata, value=value, global_default=default, preemption_policy=policy)

@@ -12,7 +12,7 @@ _MODES: Final = ("naive", "board", "heap")
 
 
 def check_evaluations(scenario: Callable[[FakeCluster], object], **options: Any) -> None:
-    """Run a scenario with each of the three evaluations; every pod must get the same node. Raises InvariantError.
+    """Run a scenario in each of the three evaluation modes; every pod must get the same node. Raises InvariantError.
 
     "naive" runs filters and scores for each pod and node; "board" and "heap" reuse results within their scopes
     (`filter_scope`, `score_scope`). `scenario` receives a new cluster, creates new plugins, and schedules; `options`
