@@ -68,7 +68,7 @@ _SWAPS = 5
 _QUIET_SECONDS = 60.0
 _MANY_EVENTS = 4_000
 """A backlog that is written within about 5 s once nothing precedes it."""
-_EVENT_PATIENCE_SECONDS = 5.0
+_EVENT_PATIENCE_SECONDS = 10.0
 """How long an event waits for conditions and binds before one writer writes such events beside them."""
 _IDLE_CHECK_SECONDS = 0.05
 _TIDY_SECONDS = 30.0
@@ -90,7 +90,7 @@ class Recorder:
     `clock` measures intervals, `now` returns the times to write. `in_flight` is the number of concurrent requests, half
     of them for conditions only; `limit` the number of waiting reports, beyond which the oldest events are dropped.
     Without `events` it writes conditions only. `sleep` waits between retries. While `busy` (pods are being bound), and
-    while conditions wait, events wait, too: for 5 s, then it writes one at a time, or more if many wait. So pods start
+    while conditions wait, events wait, too: for 10 s, then it writes one at a time, or more if many wait. So pods start
     sooner, conditions show sooner why pods are pending, and the events follow a few seconds later.
     """
 
