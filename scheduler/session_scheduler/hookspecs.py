@@ -297,8 +297,8 @@ def unresolvable(session: Session, cls: TaskClass, nodes: NodeView, state: Any) 
 def fits_if(session: Session, cls: TaskClass, nodes: NodeView, state: Any) -> Sequence[Sequence[str] | None] | None:
     """For rows that this plugin rejects: what must hold for a task of the class to fit, one list for each row.
 
-    Each string completes "fits if …" ("2 cpu were free on n3"), and all strings of a row must hold. None, for a row or
-    altogether: unknown. Called only to explain a pod, even for rows that other plugins reject first.
+    Each string completes "would fit if …" ("2 cpu were free on n3"), and all strings of a row must hold. None, for a
+    row or altogether: unknown. Called only to explain a pod, even for rows that other plugins reject first.
     """
 
 

@@ -308,7 +308,10 @@ class Lists(Work):
     def fails(self, world: RbacWorld, taken: Right) -> None:
         world.wait_said(taken.refusal)
         status, text = world.scheduler.get("/readyz?verbose")
-        assert (status, "the cluster is not listed yet" in text) == (HTTPStatus.SERVICE_UNAVAILABLE, True), text
+        assert (status, "the cluster's objects have not been listed yet" in text) == (
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            True,
+        ), text
         assert not is_bound(world.pod(self.pod))
 
     def works(self, world: RbacWorld) -> None:

@@ -22,7 +22,7 @@ def test_nodes_are_kept_for_a_gang_and_used_by_what_ends_before_it_can_start(sce
     scenario.create_pod("first", cpu="4", annotations=_lasting(3600))
     scenario.wait_bound("first")
     scenario.create_gang("gang", 2, cpu="4")
-    assert "nodes are reserved for it" in scenario.wait_refused("gang-0", "nodes are reserved")
+    assert "nodes are reserved for the gang" in scenario.wait_refused("gang-0", "nodes are reserved")
     kept = {scenario.pod(f"gang-{number}")["status"].get("nominatedNodeName") for number in range(2)}
     assert kept == set(scenario.nodes)
     scenario.create_pod("endless", cpu="1")

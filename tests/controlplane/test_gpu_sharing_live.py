@@ -100,7 +100,7 @@ def test_both_kinds_wait_for_each_other(plane: ControlPlane, tmp_path: Path) -> 
         world.pod("whole", whole=1)
         assert world.given("whole") == ""
         world.pod("part", gpu_fraction="0.5", gpu_count="2")
-        world.refused("part", "node(s) had GPUs allocated whole to other pods")
+        world.refused("part", "node(s) had whole GPUs allocated to other pods")
         world.delete("whole")
         assert world.given("part") == "0,1"
         world.pod("again", whole=2)

@@ -186,7 +186,7 @@ async def test_a_fresh_list_and_the_watch_agree_while_everything_changes(
 async def test_a_kind_that_the_role_does_not_allow_is_named(control_plane: ControlPlane) -> None:
     async with await connect(str(control_plane.kubeconfig("outsider"))) as cluster:
         mirror = Mirror(cluster, KINDS, lambda change, obj: None, clock=Hasty(), sleep=asyncio.sleep)
-        with pytest.raises(Forbidden, match=r"failed to list (\w+) objects .*list and watch of \1 objects \(RBAC"):
+        with pytest.raises(Forbidden, match=r"failed to list (\w+) objects .*list and watch on \1 objects \(in its"):
             await mirror.start()
 
 

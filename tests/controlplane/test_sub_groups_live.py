@@ -51,7 +51,7 @@ def test_leader_and_workers_start_when_there_is_room_for_all_needed(scenario: Sc
     scenario.run(replace(scenario.settings, more=WITHOUT_MATCHER) if placer == "core" else None)
     scenario.wait_refused("leader-0")
     said = says(scenario, "False")
-    assert ("and lacks nodes for 1 of sub-group worker" in said) == (placer == "core")
+    assert ("and lacks nodes for 1 pod of sub-group worker" in said) == (placer == "core")
     why = "3 of 4 pods fit: 4 pods request 4 cores, and the only candidate node has 3 even when empty"
     assert (why in said) == (placer == "matcher"), "it places all or none"
     assert scenario.places("crew") == {}, "two workers and the leader would have had room"
@@ -78,7 +78,8 @@ def test_an_annotation_that_names_no_sub_groups_is_refused_until_it_is_fixed(sce
     create_crew(scenario, "worker=many", 1, worker=1)
     scenario.run(replace(scenario.settings, more=UNTIL_HELPED))
     said = scenario.wait_refused("worker-0", "sub-group")
-    assert f"/crew: metadata.annotations[{SUB_GROUPS}] has the invalid entry 'worker=many': write name=minimum" in said
+    entry = "has the invalid entry 'worker=many': write comma-separated name=minimum pairs"
+    assert f"/crew: metadata.annotations[{SUB_GROUPS}] {entry}" in said
     path = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{scenario.namespace}/podgroups/crew"
     fixed = {"metadata": {"annotations": {SUB_GROUPS: "worker=1"}}}
     status, answer = scenario.plane.request("PATCH", path, fixed)
@@ -118,10 +119,11 @@ def test_workers_whose_leader_cannot_be_bound_in_time_are_evicted(scenario: Scen
 
     def reported() -> str | None:
         notes = (one["note"] for one in scenario.events("crew", "FailedScheduling"))
-        return next((note for note in notes if "evicting the bound pods" in note), None)
+        return next((note for note in notes if "evicts the bound pods" in note), None)
 
-    assert "3 pods were bound within 2 s; the gang needs at least 3 and lacks 1 of sub-group leader" in scenario.until(
-        "a word", reported
+    assert (
+        "3 pods were bound within 2 s, but the gang needs at least 3 and lacks 1 pod of sub-group leader"
+        in scenario.until("a word", reported)
     )
     scenario.check()
 

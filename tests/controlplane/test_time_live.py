@@ -32,7 +32,9 @@ def test_devices_are_kept_for_a_gang_also_by_a_successor_and_used_by_what_ends_b
     scenario.create_pod("first", device=True, annotations=_lasting(3600))
     scenario.wait_bound("first")
     scenario.create_gang("gang", 2, device=True)
-    assert "nodes are reserved for it, and it can start at" in scenario.wait_refused("gang-0", "nodes are reserved")
+    assert "nodes are reserved for the gang, and it can start at" in scenario.wait_refused(
+        "gang-0", "nodes are reserved"
+    )
     scenario.create_pod("endless", device=True)
     scenario.wait_refused("endless", "the pod requests 1 qpu, and 0 of 2 are free")
     scenario.retire(scheduler)

@@ -120,7 +120,11 @@ def test_a_cluster_that_is_not_there_or_refuses_is_one_line(
     stranger.write_text(yaml.safe_dump(document))
     for kubeconfig, problem, remedy in (
         (gone, "list of priorityclasses: ", "check the cluster's address in the kubeconfig"),
-        (stranger, "list of priorityclasses: 401", "grant your account get, list and watch of PriorityClass objects"),
+        (
+            stranger,
+            "list of priorityclasses: 401",
+            "grant your account the verbs get, list and watch on PriorityClass objects",
+        ),
     ):
         for command in ("simulate", "explain", "snapshot"):
             assert main([command, "--kubeconfig", str(kubeconfig)]) == 2

@@ -136,7 +136,7 @@ def test_the_pods_of_the_gpu_example_share_one_nodes_gpus_and_leave_the_others_w
     assert len({pods[f"notebook-{index}"]["gpus"] for index in range(4)}) == 1
     assert {pods["notebook-0"]["gpus"], pods["server"]["gpus"]} == {"0", "1"}
     assert pods["training"]["gpus"] is None
-    assert "1 Insufficient shared GPU, 1 node(s) had GPUs allocated whole to other pods" in pods["late"]["reason"]
+    assert "1 Insufficient shared GPU, 1 node(s) had whole GPUs allocated to other pods" in pods["late"]["reason"]
     (late,) = (one for one in json.loads(fluence("explain", folder, "-o", "json").stdout)["pods"]
                if one["name"] == "late")  # fmt: skip
     assert all(one["fits"] for one in late["nodes"].values()), "expected it to fit alone"

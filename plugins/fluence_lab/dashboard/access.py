@@ -125,7 +125,7 @@ class ReviewedAccess:
             raise DeniedError(401, "enter a token of the cluster")
         user: User | None = await self._reviewed(self._reviews.user(token))
         if user is None:
-            raise DeniedError(401, "the API server does not accept this token: it is wrong or has expired")
+            raise DeniedError(401, "the API server does not accept this token: it is invalid or has expired")
         return user
 
     async def reader(self, user: User, namespaces: Iterable[str]) -> Reader:

@@ -96,7 +96,7 @@ def _offered(session: Session, group: Group) -> list[BoolColumn] | None:
                 session.runner.note_rejected(task, (call.plugin,))
             for mask in subsets:
                 if getattr(mask, "shape", None) != (session.table.size,) or mask.dtype != np.bool_:
-                    raise call.wrong(f"expected each subset to be a mask of bools over all {session.table.size} rows")
+                    raise call.wrong(f"expected each subset to be a boolean mask over all {session.table.size} rows")
             return subsets
     return None
 

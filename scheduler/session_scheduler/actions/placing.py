@@ -97,7 +97,7 @@ def group_refusal(session: Session, group: Group) -> Refusal | None:
     if group.missing:
         return Refusal(
             f"PodGroup {group.namespace}/{group.name} ({group.ref.api_group}) does not exist: create it, "
-            "or remove the pod's group",
+            "or remove the group from the pod",
             GANG_SCHEDULING,
         )
     if group.terminating:
@@ -446,14 +446,14 @@ def too_few(group: Group, ready: Sequence[Task]) -> str:
     held_back = f", {gated} of them gated" if gated else ""
     name = f"pod group {group.namespace}/{group.name}"
     can = len(ready) + group.started
-    rejected = f": {can} can be placed" if can + gated < len(group.tasks) else ""
+    rejected = f", but only {can} can be placed" if can + gated < len(group.tasks) else ""
     short = group.short_of([*group.in_phase(Phase.BOUND, Phase.ASSUMED), *ready])
     if not short:
         return f"{name} needs {group.min_count} pods to start and has {len(group.tasks)}{held_back}{rejected}"
     has = Counter(task.sub_group for task in group.tasks.values())
     least = ((one, group.minima[one]) for one in short)
     needs = (f"{n} pod{'s' * (n != 1)} of sub-group {one} to start and has {has[one]}" for one, n in least)
-    unnamed = f"; {has['']} of its pods do not name one of its sub-groups (label {SUB_GROUP_LABEL})" if has[""] else ""
+    unnamed = f"; {has['']} of its pods name none of its sub-groups (label {SUB_GROUP_LABEL})" if has[""] else ""
     return f"{name} needs {', and '.join(needs)}{held_back and f' ({gated} of its pods are gated)'}{unnamed}"
 
 

@@ -164,7 +164,7 @@ def _quotas(session: Session, cls: TaskClass, count: int) -> Sequence[tuple[Bool
             size = (session.table.size,)
             if any(mask.shape != size or mask.dtype != np.bool_ or share < 0 for mask, share in quotas):
                 raise call.wrong(
-                    f"expected pairs of a mask of bools over all {size[0]} rows and a non-negative whole number"
+                    f"expected pairs, each of a boolean mask over all {size[0]} rows and a non-negative integer"
                 )
             return quotas
     return ()
@@ -255,7 +255,7 @@ def _place(
     for call, _, nodes, tasks in held:
         known = set(tasks)
         if strangers := [task for task in nodes if task not in known]:
-            raise call.wrong(f"expected placements of the requested tasks only, got one of {strangers[0]!r}")
+            raise call.wrong(f"expected placements of the requested tasks only, got a placement of {strangers[0]!r}")
     trusted = len(capacity) == 1 and not session.evaluator.evaluation(next(iter(capacity))).any_filters
     on_row: Counter[int] = Counter()
     placed: set[Task] = set()
@@ -267,7 +267,7 @@ def _place(
             continue
         row = session.table.row_of.get(name) if isinstance(name, str) else None
         if row is None:
-            raise call.wrong(f"expected a node's name for {task.key}, got {name!r}")
+            raise call.wrong(f"expected a node name for {task.key}, got {name!r}")
         board = session.evaluator.board(task, request.subset)
         fits = on_row[row] < capacity[task.cls][row] if trusted else board.fits(row, task)
         if not fits:

@@ -36,7 +36,7 @@ def reserve(session: Session, group: Group, result: PlacementResult) -> None:
         return
     for task, node in found.nominated.items():
         nominate(session, result, task, node, start=found.start)
-    note = f"nodes are reserved for it, and it can start {_start_as_text(session, found.start)}"
+    note = f"nodes are reserved for the gang, and it can start {_start_as_text(session, found.start)}"
     for task in tasks:
         result.reasons[task] = f"{result.reasons[task].removesuffix('.')}. {note}"
 

@@ -66,7 +66,7 @@ def request_head(method: str, target: str, host: str, headers: Mapping[str, str]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     head = "\r\n".join(lines)
     if not head.count("\r") == head.count("\n") == len(lines) - 1:
-        raise ValueError("expected a request's head without line breaks in its values")
+        raise ValueError("a value in the request head contains a line break")
     return f"{head}\r\n\r\n".encode()
 
 
@@ -196,7 +196,7 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Parse received bytes."""
         if not self._in_flight or self._parser is None:
-            self._fail(BadResponseError("the server sent a response without a request"))
+            self._fail(BadResponseError("the server sent a response that the client did not request"))
             return
         self._unparsed += len(data)
         try:
@@ -207,7 +207,7 @@ class HttpConnection(asyncio.Protocol):
             self._fail(BadResponseError(f"the server sent an invalid HTTP response: {error}"))
         else:
             if self._in_flight and self._unparsed > _HEAD_BYTES:
-                self._fail(BadResponseError(f"the response's head exceeds {_HEAD_BYTES} bytes"))
+                self._fail(BadResponseError(f"the response head exceeds {_HEAD_BYTES} bytes"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection closed: this completes a response without a length, and fails any other."""
@@ -227,7 +227,7 @@ class HttpConnection(asyncio.Protocol):
         if self._in_flight:
             self._headers, self._body = [], []
         else:
-            self._fail(BadResponseError("the server sent a response without a request"))
+            self._fail(BadResponseError("the server sent a response that the client did not request"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Store a header; ignore a trailer."""

@@ -174,7 +174,7 @@ class PlanStore:
                 if shown == text:
                     return pod_group
                 if shown != before:
-                    raise Conflict(f"PodGroup {pod_group.key} has another plan") from None
+                    raise Conflict(f"PodGroup {pod_group.key} has a different plan") from None
                 if not left:
                     raise
         raise AssertionError("unreachable: the last attempt returns or raises")
@@ -214,7 +214,9 @@ class PlanStore:
             self._orphans_deleted = True
         except ClusterError as error:
             _log.warning(
-                "looking for ConfigMaps of plans without a PodGroup failed", namespace=self._namespace, error=str(error)
+                "failed to look for ConfigMaps of plans whose PodGroup is gone",
+                namespace=self._namespace,
+                error=str(error),
             )
 
     async def _is_orphan(self, config_map: ConfigMap) -> bool:

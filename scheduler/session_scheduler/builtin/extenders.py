@@ -143,7 +143,7 @@ class Extenders:
     def why(self, nodes: NodeView, state: _State) -> Sequence[Sequence[str]]:
         """The extenders' messages. As in kube-scheduler, a node without one counts in the sum only."""
         answer = state.answer
-        late = "node(s) became available after the extenders were asked"
+        late = "node(s) became available after the extenders were called"
         return [[late] if state.closed[row] else _texts(answer, nodes.node(index).metadata.name)
                 for index, row in enumerate(nodes.row_numbers.tolist())]  # fmt: skip
 
@@ -179,7 +179,7 @@ class Extenders:
     @hookimpl
     async def prebind(self, binding: Binding) -> None:
         """Reject a node that became available only while the group was being placed."""
-        raise AttemptError(f"node {binding.node} became available after the extenders were asked")
+        raise AttemptError(f"node {binding.node} became available after the extenders were called")
 
 
 def _texts(answer: Answer | None, node: str) -> list[str]:

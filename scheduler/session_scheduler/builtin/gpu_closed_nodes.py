@@ -59,7 +59,7 @@ class ClosedNodes:
             failures = self._failures.get(node, 0)
             seconds = CLOSED_SECONDS * 2 ** min(failures, _MOST_DOUBLINGS)
             self._failures[node] = failures + 1
-            note = f"for {seconds:g} s, the scheduler places no further pods that share GPUs on node {node}: {error}"
+            note = f"for {seconds:g} s, the scheduler places no further GPU-sharing pods on node {node}: {error}"
             binding.tell("GpuNotReserved", note)  # codespell:ignore tell
             self._closed[node] = now + seconds, error.awaited
 

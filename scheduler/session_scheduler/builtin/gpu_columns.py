@@ -18,7 +18,7 @@ from session_scheduler.model.gpu_shares import GIVEN, MEMORY_SUFFIX, SHARERS, UN
 
 INSUFFICIENT: Final = "Insufficient shared GPU"
 NO_GPUS: Final = "node(s) had no GPUs to share"
-HAD_WHOLE: Final = "node(s) had GPUs allocated whole to other pods"
+HAD_WHOLE: Final = "node(s) had whole GPUs allocated to other pods"
 HAD_SHARERS: Final = "node(s) had GPUs shared by other pods"
 HAD_FAILED: Final = "node(s) failed to reserve shared GPUs recently"
 HAD_UNRESERVED: Final = "node(s) had shared GPUs without reservation pods"
@@ -217,7 +217,7 @@ class GpuColumns:
             return f"no pod shared a GPU of {node}"
         if unreserved:
             return _RESERVED_IF.format(node)
-        return f"no pod used {number} of the GPUs of {node} ({int(self.amounts.untouched[index])} now)"
+        return f"{number} GPUs of {node} were unused ({int(self.amounts.untouched[index])} now)"
 
     def fits_if(self, share: Share) -> list[str | None]:
         """The change that would make each node fit; None if unknown."""

@@ -95,7 +95,9 @@ class ReservationReconciler:
                 due.set()
             unreserved = {task.uid: task for name in names for task in self._pods.unreserved(name)}
             for uid in unreserved.keys() - reported.keys():
-                note = "no reservation pod holds its GPU: the scheduler places no further pods with GPUs on the node"
+                note = (
+                    "no reservation pod holds the pod's GPU: the scheduler places no further pods with GPUs on the node"
+                )
                 runtime.tell(unreserved[uid].pod, "GpuUnreserved", note)  # codespell:ignore tell
             if reported.keys() - unreserved.keys():
                 runtime.change(plugin, lambda: None)  # retries the pods that waited for this

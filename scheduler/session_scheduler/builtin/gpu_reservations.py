@@ -191,7 +191,7 @@ class Reservations:
         while (device := reported_device(found)) is None or not is_live(found):
             if not is_live(found):
                 await self._pods.end(cluster, found)
-                raise NodeError(f"the kubelet of node {pod.spec.node_name} rejected or ended reservation pod "
+                raise NodeError(f"the kubelet of node {pod.spec.node_name} rejected or terminated reservation pod "
                                 f"{pod.key}: it has no free GPU, or no capacity for the pod")  # fmt: skip
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)

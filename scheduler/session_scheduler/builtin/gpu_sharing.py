@@ -196,8 +196,12 @@ class GpuSharing:
             share, pod = share_held(holding.task.cls), holding.task.pod
             if share is not None and pod.spec.node_name and given_to(pod.metadata, share) is None:
                 text = pod.metadata.annotations.get(GPU)
-                problem = f"its annotation {GPU} is invalid: {text[:32]!r}" if text else f"it has no annotation {GPU}"
-                lost[holding.task.uid] = f"{problem}; the scheduler reserves {share} for it on every GPU of its node"
+                problem = (
+                    f"the annotation {GPU} is invalid: {text[:32]!r}" if text else f"the annotation {GPU} is missing"
+                )
+                lost[holding.task.uid] = (
+                    f"{problem}; the scheduler reserves {share} for the pod on every GPU of its node"
+                )
         return lost
 
     @hookimpl
@@ -317,7 +321,7 @@ class GpuSharing:
             return None
         gpus = gpus_of(task.counts)
         if not gpus or EVERY in gpus:
-            raise ShareError(f"no GPU of node {task.node} fits pod {task.key}: the scheduler retries it")
+            raise ShareError(f"no GPU of node {task.node} fits pod {task.key}: the scheduler retries the pod")
         text = written(gpus)
         return {GPU: text} if self._reserved else {GPU: text, GPU_DEVICE: text}
 

@@ -91,7 +91,7 @@ class InterPodAffinity:
             return Refusal(f"parsing pod: {terms.problem}")
         if any(held.left_out for held in terms.held):
             return Refusal(
-                f"namespace {cls.namespace} has more than {MOST_OF_A_NAMESPACE} different affinity terms on pods of "
+                f"namespace {cls.namespace} has more than {MOST_OF_A_NAMESPACE} different affinity terms for pods in "
                 "other namespaces"
             )
         concerning = _terms_matching(session, cls)
@@ -194,7 +194,7 @@ class InterPodAffinity:
                 if refuses[index]:
                     gone.append(f"no pod with anti-affinity to this one ran {where_text(node, one.key)}")
             if gone and needs_pods and len(missing) < len(state.affinity):
-                gone.append("the pods for its affinity still ran there")
+                gone.append("the pods that the pod's affinity selects still ran there")
             found.append([*wanted, *dict.fromkeys(gone)])
         return found
 

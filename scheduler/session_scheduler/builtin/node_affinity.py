@@ -54,7 +54,7 @@ def _decoded(value: dict[str, Any] | None) -> Affinity:
     try:
         return msgspec.convert(value or {}, Affinity)
     except msgspec.ValidationError as error:
-        raise wrong_value(f"{error}: write a nodeAffinity as in a pod") from error
+        raise wrong_value(f"{error}: use the format of a pod's nodeAffinity") from error
 
 
 def _problems(affinity: Affinity) -> Iterator[str]:

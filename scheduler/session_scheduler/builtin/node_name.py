@@ -44,4 +44,4 @@ class NodeName(WithoutArguments):
     @hookimpl
     def fits_if(self, nodes: NodeView) -> Sequence[Sequence[str]]:
         """The `spec.nodeName` that each node needs."""
-        return [[f"spec.nodeName were {nodes.node(index).metadata.name}, or empty"] for index in range(len(nodes))]
+        return [[f"spec.nodeName were {nodes.node(index).metadata.name} or empty"] for index in range(len(nodes))]

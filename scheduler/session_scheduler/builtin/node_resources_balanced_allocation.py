@@ -30,7 +30,7 @@ def _unweighted_and_distinct(resources: tuple[ResourceWeight, ...]) -> tuple[Res
     names = [resource.name for resource in resources]
     for index, resource in enumerate(resources):
         if resource.weight != 1:
-            raise wrong_value("expected 1: this score has no weights", at=(index, "weight"))
+            raise wrong_value("expected 1: this score uses no weights", at=(index, "weight"))
         if resource.name in names[:index]:
             raise wrong_value(f"duplicate {resource.name!r}: keep one", at=(index, "name"))
     return resources

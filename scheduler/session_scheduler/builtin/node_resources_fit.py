@@ -54,7 +54,7 @@ class ScoringStrategy(PluginArguments):
             if self.requested_to_capacity_ratio is None:
                 raise wrong_value("is missing: add it with its shape, or choose another type", field)
         elif self.requested_to_capacity_ratio is not None:
-            text = f"the type {self.type} does not read it: remove it, or choose the type RequestedToCapacityRatio"
+            text = f"the type {self.type} does not use it: remove it, or choose the type RequestedToCapacityRatio"
             raise wrong_value(text, field)
         return self
 

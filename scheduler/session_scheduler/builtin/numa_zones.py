@@ -211,8 +211,8 @@ def amounts_in(zone: Zone, node: str) -> Iterable[tuple[str, int, int]]:
             allocatable, available = (parse_quantity(text, milli=milli) for text in (one.allocatable, one.available))
             yield one.name, min(LARGEST, allocatable), max(0, min(LARGEST, available))
         except QuantityError as error:
-            _log.warning("ignoring an amount of a NodeResourceTopology", node=node, zone=zone.name, resource=one.name,
-                         error=str(error))  # fmt: skip
+            _log.warning("ignoring an invalid amount in a NodeResourceTopology", node=node, zone=zone.name,
+                         resource=one.name, error=str(error))  # fmt: skip
             yield one.name, 0, 0
 
 

@@ -69,7 +69,7 @@ class PodTopologySpreadArguments(PluginArguments):
         for index, one in enumerate(self.default_constraints):
             key = (one.topology_key, one.when_unsatisfiable)
             if key in seen:
-                raise wrong_value(f"duplicate of {key[0]!r} with {key[1]}: keep one of the two",
+                raise wrong_value(f"duplicate constraint for {key[0]!r} with {key[1]}: keep one of the two",
                                   at=("defaultConstraints", index))  # fmt: skip
             seen.add(key)
         return self

@@ -117,7 +117,7 @@ class Reclaiming:
         units = [self._unit_amounts(unit) for unit in units_among(staying)]
         why = shares.tree.why_not(group.queue)
         if why is None and not all(shares.tree.usable(queue) for queue, _ in units):
-            why = "pods outside of the queues are not reclaimed"
+            why = "pods outside the queues are not reclaimed"
         if why is not None:
             return why
         needs = needs_of(session.queues, scenario.nominated)

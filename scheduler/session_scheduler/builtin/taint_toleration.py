@@ -66,7 +66,7 @@ class TaintToleration(WithoutArguments):
         tolerations = cls.pod.spec.tolerations
         return [
             [
-                f"the taint {_taint_text(taint)} were tolerated, or not on {node.metadata.name}"
+                f"the taint {_taint_text(taint)} were tolerated or absent from {node.metadata.name}"
                 for taint in node.spec.taints
                 if taint.effect in _REFUSING and not tolerated(tolerations, (taint.key, taint.value, taint.effect))
             ]

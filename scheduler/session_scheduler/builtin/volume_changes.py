@@ -75,7 +75,7 @@ def _volume_change(offer: Offers, size: str, reserved: Sequence[PersistentVolume
     if reserved:
         name = reserved[0].key
         return _terms_change(reserved[0], f"as volume {name}, reserved for claim {claim.metadata.name}, requires")
-    return f"a volume of class {claim.storage_class} and {size} were available to claim {claim.metadata.name} on {{}}"
+    return f"a volume of class {claim.storage_class} with {size} were available to claim {claim.metadata.name} on {{}}"
 
 
 def in_use_text(key: VolumeKey) -> str:

@@ -68,7 +68,7 @@ def _is_bound(binding: Binding, volumes: PodVolumes, written: PersistentVolumeCl
     """Whether a watched claim is bound. Raises VolumeError if it can no longer be bound as decided."""
     key = written.key
     if binding.task.node != volumes.node:  # the cache removed the pod
-        raise VolumeError(f"pod {binding.task.key} ended before its volumes were bound")
+        raise VolumeError(f"pod {binding.task.key} was deleted or finished before its volumes were bound")
     claim = binding.objects(PersistentVolumeClaim).get(key)
     if claim is None or claim.metadata.uid != written.metadata.uid:
         raise VolumeError(f"claim {key} was deleted")

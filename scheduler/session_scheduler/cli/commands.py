@@ -40,7 +40,10 @@ FilesAndObjects = Annotated[
 Namespace = Annotated[
     str | None,
     typer.Option(
-        "-n", "--namespace", metavar="NS", help="The namespace of each TYPE/NAME; default: the context's, or default."
+        "-n",
+        "--namespace",
+        metavar="NS",
+        help="The namespace of each TYPE/NAME; default: the context's namespace, or `default`.",
     ),
 ]
 LiveCluster = Annotated[
@@ -69,7 +72,7 @@ Validate = Annotated[
 AllNodes = Annotated[bool, typer.Option("--all-nodes", help="Show every node in tables, instead of a summary.")]
 HtmlOption = Annotated[
     Path | None,
-    typer.Option("--html", metavar="FILE", help="Also write a report: one HTML file, which needs no network."),
+    typer.Option("--html", metavar="FILE", help="Also write a report: one HTML file that can be read offline."),
 ]
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="The output format.")]
 _Answer = TypeVar("_Answer")
@@ -99,7 +102,9 @@ def simulate(
     ] = None,
     explain: Annotated[
         str | None,
-        typer.Option("--explain", metavar="NS/NAME", help="Also explain this pod, at the moment of its decision."),
+        typer.Option(
+            "--explain", metavar="NS/NAME", help="Also explain this pod, as of the time of its scheduling decision."
+        ),
     ] = None,
     all_nodes: AllNodes = False,
     config: ConfigOrFolder = None,
@@ -205,7 +210,7 @@ def snapshot(
             "-o",
             "--output",
             metavar="yaml|json|FILE",
-            help="The format on standard output; or a file to write, whose name selects YAML or JSON; default: json.",
+            help="The format for standard output, or a file to write (its name selects the format); default: json.",
         ),
     ] = None,
     log_level: LogLevelOption = LogLevel.WARNING,

@@ -29,7 +29,9 @@ def loaded(group: str, *, taken: Collection[str] = ()) -> dict[str, Any]:
     for entry in metadata.entry_points(group=group):
         offer = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
         if entry.name in taken:
-            raise InputError(f"command {entry.name} of {offer} has the name of a built-in command: uninstall it")
+            raise InputError(
+                f"command {entry.name} of {offer} has the name of a built-in command: uninstall that package"
+            )
         try:
             found[entry.name] = entry.load()
         except Exception as error:  # any exception of the import is the distribution's error

@@ -233,7 +233,7 @@ def _explained(pods: Sequence[_Thing], width: int, all_nodes: bool) -> Iterable[
         pod = some[0]
         if index:
             yield ""
-        helps = f"; fits if {', and '.join(pod['fitsIf'])}" if pod.get("fitsIf") else ""
+        helps = f"; would fit if {', and '.join(pod['fitsIf'])}" if pod.get("fitsIf") else ""
         yield f"{pod['namespace']}/{names([one['name'] for one in some])}: {_outcome(pod)}{helps}"
         rows = [_node_row(name, verdict) for name, verdict in pod["nodes"].items()]
         if short:
@@ -288,7 +288,7 @@ def _fits_if(verdict: _Thing) -> str:
     if not known:
         return ""
     unknown = [change["plugin"] for change in changes if change["changes"] is None]
-    return f"fits if {', and '.join([*known, *(f'{name} passed' for name in unknown)])}"
+    return f"would fit if {', and '.join([*known, *(f'{name} passed' for name in unknown)])}"
 
 
 def _gangs(groups: Iterable[_Thing], width: int) -> Iterable[_Part]:

@@ -51,7 +51,7 @@ def check_group_workload(workload: GroupWorkload) -> None:
         where = f"spec.podGroupTemplates[{number}]"
         if not is_dns_label(template.name):
             raise FieldError(f"{where}.name", f"{template.name!r} is not a valid name: "
-                             "use up to 63 of a-z, 0-9 and '-'")  # fmt: skip
+                             "use up to 63 characters of a-z, 0-9 and '-'")  # fmt: skip
         if template.name in names:
             raise FieldError(f"{where}.name", f"{template.name!r} is used twice: rename one")
         names.add(template.name)

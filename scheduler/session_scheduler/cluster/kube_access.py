@@ -163,7 +163,7 @@ def _check_types(files: str, cluster: Mapping[str, Any], user: Mapping[str, Any]
         if name != "extensions" and value is not None and not isinstance(value, type_):
             raise _wrong(files, f"{name}: expected {expected}, got {value!r}")
     if cluster.get(_INSECURE) and (cluster.get(_CA) or cluster.get(f"{_CA}-data")):
-        raise _wrong(files, f"{_INSECURE} and {_CA} exclude each other: remove one of them")
+        raise _wrong(files, f"{_INSECURE} and {_CA} are mutually exclusive: remove one of them")
 
 
 def _named(document: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any]:

@@ -75,9 +75,9 @@ class Fence:
         """Raise NotLeading unless this replica may write now."""
         if not self.leading:
             if self._renewed is None:
-                raise NotLeading("this replica does not lead")
+                raise NotLeading("this replica is not the leader")
             raise NotLeading(f"this replica has not renewed its lease for {self._renew_seconds:g} s: "
-                             "it no longer leads")  # fmt: skip
+                             "it is no longer the leader")  # fmt: skip
 
     def renewed(self, sent: float) -> None:
         """Note that a request renewed the lease; `sent` is the clock's time before the request."""
@@ -193,7 +193,9 @@ class Elector:
                 except Conflict:  # an earlier renewal succeeded, but its response was lost
                     await self._empty()
         except (ClusterError, TimeoutError) as error:
-            _log.warning("failed to release the lease: it expires by itself", why=str(error) or "no response in time")
+            _log.warning(
+                "failed to release the lease: it will expire on its own", why=str(error) or "no response in time"
+            )
 
     # -------------------------------------------------------------- acquiring
 

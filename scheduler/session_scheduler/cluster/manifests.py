@@ -488,7 +488,9 @@ class _Loader:
             try:
                 check_name(pod.metadata.name, "metadata.name")
             except FieldError as error:
-                raise FieldError(error.field, f"{error.problem}, because the names of its pods start with it") from None
+                raise FieldError(
+                    error.field, f"{error.problem}, because the names of the object's pods start with it"
+                ) from None
             self._claim(document, "/Pod", pod.metadata, "metadata.name")
             yield pod
 

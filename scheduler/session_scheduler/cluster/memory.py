@@ -151,7 +151,7 @@ class MemoryCluster:
     ) -> AsyncGenerator[WatchEvent[Kube], None]:
         """See `port.Cluster`."""
         if not resource_version.isdecimal():
-            raise Invalid(f"resourceVersion {resource_version!r} is not valid: use the one of a list or an event")
+            raise Invalid(f"resourceVersion {resource_version!r} is not valid: use one from a list or an event")
         events = self._store(kind).history.since(int(resource_version))
         return _with_labels(events, labels) if labels else events
 

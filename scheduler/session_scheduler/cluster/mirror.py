@@ -210,7 +210,7 @@ class _Follower:
                 raise
             self.refused = True
             log = _log.info if is_rare(self.kind, refusal) else _log.warning
-            log("cannot list a kind: treating it as empty until the API server allows it", kind=self.kind,
+            log("cannot list a kind: treating it as empty until the API server allows listing it", kind=self.kind,
                 why=str(refusal.__cause__), remedy=remedy(self.kind, refusal))  # fmt: skip
             return ()
         self.refused = False

@@ -116,8 +116,8 @@ class PartitionClaims:
         size = len(msgspec.json.encode(self.own))
         if self._config.leader_election.enabled and self._config.partition is not None and size > _LIMIT:
             raise PartitionError(
-                f"{self._config.source}: partition: its queues and resources have {size} bytes as an annotation of the "
-                f"Lease, more than {_LIMIT}: use fewer or shorter names"
+                f"{self._config.source}: partition: its queues and resources take {size} bytes in an annotation of the "
+                f"Lease, and the limit is {_LIMIT}: use fewer or shorter names"
             )
 
     async def _compare(self, cluster: Cluster) -> None:
@@ -142,13 +142,13 @@ class PartitionClaims:
                 return (await cluster.list(Lease, namespace=namespace, keep=_is_claim)).items
             except Forbidden as error:
                 if self._config.partition is None:
-                    _log.warning("cannot see whether other schedulers serve a part of the cluster", why=str(error))
+                    _log.warning("cannot check whether other schedulers serve part of the cluster", why=str(error))
                     return ()
                 if refused >= RETRY_SECONDS:
                     raise PartitionError(
-                        f"{self._config.source}: partition: needs permission to list Leases in {namespace}, which show "
-                        "the partitions of other schedulers: grant it as the Role fluence of deploy/fluence.yaml does "
-                        f"({error})"
+                        f"{self._config.source}: partition: the scheduler needs permission to list Leases in "
+                        f"{namespace}, because they show the partitions of other schedulers: grant it as in the Role "
+                        f"fluence of deploy/fluence.yaml ({error})"
                     ) from error
                 _log.warning("retrying a failed request", request="list of Lease", after=_PAUSE, why=str(error))
             await self._sleep(_PAUSE)
@@ -157,7 +157,7 @@ class PartitionClaims:
     def _overlaps(self, own: Claims, other: Claims, whose: str) -> Iterator[str]:
         if own.node_selector is None:
             yield (f"partition: is missing, but {whose} serves the nodes with {_shown(other.node_selector)}: set "
-                   "partition.nodeSelector in both")  # fmt: skip
+                   "partition.nodeSelector in both configurations")  # fmt: skip
         elif other.node_selector is None:
             yield f"partition.nodeSelector: {whose} serves all nodes: set its partition.nodeSelector, too"
         elif not are_disjoint(own.node_selector, other.node_selector):
@@ -199,7 +199,7 @@ def _read(lease: Lease) -> Claims | None:
     try:
         return _claims.decode(lease.metadata.annotations[ANNOTATION])
     except msgspec.DecodeError as error:
-        _log.warning("ignoring the partition of a scheduler", lease=lease.key, why=str(error))
+        _log.warning("ignoring the invalid partition of a scheduler", lease=lease.key, why=str(error))
         return None
 
 

@@ -43,5 +43,5 @@ def is_rare(kind: str, error: ClusterError) -> bool:
 def remedy(kind: str, error: ClusterError) -> str:
     """Return a remedy for a kind that the API server refuses. The mirror retries, so no restart is necessary."""
     if isinstance(error, Forbidden):
-        return f"grant this account get, list and watch of {kind} objects (RBAC: its ClusterRole)"
+        return f"grant this account the verbs get, list and watch on {kind} objects (in its ClusterRole)"
     return f"check that the API server serves {kind} objects"

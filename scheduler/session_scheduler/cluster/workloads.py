@@ -98,7 +98,9 @@ class Expansion:
         for pod in self._expand(workload):
             self._made += 1
             if self._made > MAX_REPLICAS:
-                raise FieldError("spec", f"all workloads together create more than {MAX_REPLICAS} pods: reduce them")
+                raise FieldError(
+                    "spec", f"all workloads together create more than {MAX_REPLICAS} pods: use fewer replicas"
+                )
             self._names.add(pod.key)
             yield pod
 

@@ -159,7 +159,7 @@ class LeaderElection(Strict):
             ("retrySeconds", self.retry_seconds, "renewSeconds", self.renew_seconds),
         ):
             if value >= more:
-                problem = f"is {value:g}: use less than {less} ({more:g})"
+                problem = f"is {value:g}: use a value less than {less} ({more:g})"
                 raise wrong_value(problem, at=(field,))
         return self
 

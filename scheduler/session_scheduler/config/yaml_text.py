@@ -258,7 +258,7 @@ class BoundedLoader(yaml.CSafeLoader):
         """The only document's value; None for empty input."""
         value = self.get_data() if self.check_data() else None
         if self.check_data():
-            _fail(self.peek_event(), "has a second document: keep one")
+            _fail(self.peek_event(), "contains a second document: keep only one")
         return value
 
     def _value(self, event: Any, depth: int, is_key: bool = False) -> Any:
@@ -324,7 +324,7 @@ class BoundedLoader(yaml.CSafeLoader):
         while not isinstance(event := self.get_event(), yaml.MappingEndEvent):
             key = self._value(event, depth, is_key=True)
             if not isinstance(key, str):
-                _fail(event, "expected a string as key: quote it")
+                _fail(event, "expected a string as the key: quote it")
             if key in values:
                 _fail(event, _repeated(key))
             begin = self.get_event()

@@ -165,7 +165,7 @@ class ExtenderCalls:
         try:
             return await client.prioritize(pod, nodes)
         except ExtenderError as error:
-            _log.info("an extender gave no scores", extender=client.name, pod=question.pod.key, error=str(error))
+            _log.info("an extender returned no scores", extender=client.name, pod=question.pod.key, error=str(error))
             return {}
 
 
@@ -279,9 +279,9 @@ class ExtenderTurns:
             return
         if isinstance(found, BaseException):
             if not isinstance(found, ClusterError):
-                self._fail(group, f"asking the extenders failed: {type(found).__name__}: {found}")
+                self._fail(group, f"calling the extenders failed: {type(found).__name__}: {found}")
                 raise found
-            self._fail(group, f"asking the extenders failed: {found}")
+            self._fail(group, f"calling the extenders failed: {found}")
             return
         for question, answer in zip(questions, found, strict=True):
             if cache.tasks.get(question.task.uid) is question.task:

@@ -130,7 +130,7 @@ class GangStarts:
             plan = self.plans.plan_of(group)
             if plan is not None:
                 self._whole[group.key] = plan.attempt
-            attempt = f", by attempt {plan.attempt}" if plan is not None else ""
+            attempt = f" (attempt {plan.attempt})" if plan is not None else ""
             self.observer.group_scheduled(group.pod_group, f"minCount pods are bound{attempt}")
 
     def remind(self) -> None:

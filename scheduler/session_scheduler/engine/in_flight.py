@@ -132,6 +132,6 @@ async def kept(work: Coroutine[object, object, _T], errors: list[BaseException])
 def raise_first(errors: Sequence[BaseException]) -> None:
     """Raise the first error, if any, and log the others."""
     for error in errors[1:]:
-        _log.error("another error in the same cycle", exc_info=error)
+        _log.error("another error occurred in the same cycle", exc_info=error)
     if errors:
         raise errors[0]

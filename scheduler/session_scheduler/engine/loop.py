@@ -186,7 +186,7 @@ class SchedulerLoop(Follower):
                     try:
                         await self._scheduler.complete_finished()
                     except Exception:  # noqa: BLE001 (a bug in one bind must not stop the others)
-                        _log.exception("work in flight failed")
+                        _log.exception("an in-flight task failed")
                     if self._scheduler.in_flight:
                         await self._due.wait()
         except TimeoutError:
@@ -205,7 +205,7 @@ class SchedulerLoop(Follower):
             self._decided_at = self._clock.now()
             await self._scheduler.decide()
         except Exception:  # noqa: BLE001 (a bug in one turn must not stop the loop)
-            _log.exception("a cycle of the scheduler failed")
+            _log.exception("a scheduling cycle failed")
             self._metrics.cycle(perf_counter() - started, failed=True)
             self._due.set()  # its remaining work is due
             await asyncio.sleep(_AFTER_ERROR)

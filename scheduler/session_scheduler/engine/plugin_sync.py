@@ -77,7 +77,7 @@ class PluginSync:
         try:
             self._lost.update(task.uid for task, _, _ in self._recover_all(new))
         except PluginError as error:
-            _log.error("recover failed while standing by", plugin=error.plugin, error=str(error))
+            _log.error("recover failed on a standby replica", plugin=error.plugin, error=str(error))
             self._lost.update(task.uid for task in new)
         self._recovered.update((task.uid, _as_recovered(task)) for task in new)
         self._followed = True

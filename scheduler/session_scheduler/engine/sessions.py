@@ -53,7 +53,7 @@ class Sessions:
         for call in functions:
             answer = call(requested, self.cache.table.all_rows(), self.cache.objects.of) or {}
             if not all(type(amount) is int and amount >= 0 for amount in answer.values()):
-                raise call.wrong("expected amounts that are whole numbers of 0 or more")
+                raise call.wrong("expected amounts to be non-negative integers")
             queues.offered[call.plugin] = answer
 
     def close(self, session: Session) -> None:

@@ -163,7 +163,7 @@ class CallbackRunner:
             if getattr(part, "shape", None) != mask.shape or part.dtype != np.bool_:
                 raise call.wrong(f"expected masks of {len(mask)} bools, one for each row")
             if (part > mask).any():
-                raise call.wrong("a part has rows outside the set of nodes that it divides")
+                raise call.wrong("a part contains rows outside the set of nodes to divide")
         return parts
 
     # ------------------------------------------------------------------ preemption and reclaiming
@@ -420,7 +420,7 @@ def _is_number(value: object) -> TypeGuard[float]:
 
 def _number(call: HookCall, answer: object) -> float:
     if not _is_number(answer) or not abs(answer) <= _LARGEST:
-        raise call.wrong(f"expected a number of at most ±{_LARGEST} as the score, got {answer!r}")
+        raise call.wrong(f"expected a number from -{_LARGEST} to {_LARGEST} as the score, got {answer!r}")
     return float(answer)
 
 
@@ -432,7 +432,7 @@ def first_share(calls: Sequence[HookCall], queue: str) -> Share | None:
             continue
         share: dict[str, float] = call.guarded(dict, answer) if isinstance(answer, Mapping) else {}
         if not isinstance(answer, Mapping) or not all(map(_is_amount, share.items())):
-            raise call.wrong(f"expected amounts (0 or more) by resource, or None, got {answer!r}")
+            raise call.wrong(f"expected a mapping of resources to amounts of 0 or more, or None, got {answer!r}")
         return share
     return None
 
@@ -448,7 +448,7 @@ def _mutation(call: HookCall, task: Task) -> Mutation | None:
         return None
     own: dict[str, str] = call.guarded(dict, answer) if isinstance(answer, Mapping) else {}
     if not isinstance(answer, Mapping) or not all(isinstance(text, str) for entry in own.items() for text in entry):
-        raise call.wrong(f"expected annotations as strings by key, or None, got {answer!r}")
+        raise call.wrong(f"expected a mapping of annotation keys to strings, or None, got {answer!r}")
     return Mutation(call, own) if own else None
 
 

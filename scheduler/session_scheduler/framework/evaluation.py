@@ -273,7 +273,7 @@ def _amounts(prepare: HookCall, answer: Any) -> dict[str, int]:
     """Check the amounts of a `required_free`."""
     found = dict(answer)
     if not all(isinstance(name, str) and type(amount) is int for name, amount in found.items()):
-        raise prepare.wrong(f"expected `required_free` to be whole numbers by resource, got {answer!r}")
+        raise prepare.wrong(f"expected `required_free` to map resources to whole numbers, got {answer!r}")
     return found
 
 
@@ -404,7 +404,9 @@ class _NodeOrderScoring:
             answer = self._call(task, NodeInfo(view, int(index)))
             number = isinstance(answer, int | float | np.integer | np.floating)
             if not number or not -_LARGEST_NODE_ORDER <= answer <= _LARGEST_NODE_ORDER:
-                raise self._call.wrong(f"expected a number of at most ±{_LARGEST_NODE_ORDER}, got {answer!r}")
+                raise self._call.wrong(
+                    f"expected a number from -{_LARGEST_NODE_ORDER} to {_LARGEST_NODE_ORDER}, got {answer!r}"
+                )
             raw[index] = answer
         return raw
 

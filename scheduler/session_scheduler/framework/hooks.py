@@ -191,7 +191,7 @@ class HookCall:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise  # this task is cancelled, not the plugin's operation
-            raise PluginError(self.plugin, self.hook, "the operation that it awaited was cancelled") from error
+            raise PluginError(self.plugin, self.hook, "the awaited operation was cancelled") from error
         except (Exception, SystemExit) as error:
             raise self._raised(error) from error
         except Overdue as overdue:
@@ -257,7 +257,8 @@ class ObservedCall(HookCall):
             return answer
         if not IDENTITY.isdisjoint(beyond):
             _log.warning(
-                "a plugin reads the name or uid of pods, so each pod is evaluated alone: read what equal pods share",
+                "a plugin reads the name or uid of pods, so each pod is evaluated alone: read only fields that equal "
+                "pods share",
                 plugin=self.plugin, hook=self.hook,
             )  # fmt: skip
         fields = ", ".join(".".join(path) or "the whole pod" for path in beyond)
@@ -432,7 +433,7 @@ def _budget(name: str, plugin: object, seconds: float | None) -> float | None:
     if declared is None:
         return None
     if type(declared) not in (int, float) or not 0 < declared < math.inf:
-        raise PluginError(name, "hook_seconds", f"expected seconds above 0, or None, got {declared!r}")
+        raise PluginError(name, "hook_seconds", f"expected a positive number of seconds, or None, got {declared!r}")
     watch.over(declared)
     return float(declared)
 

@@ -223,7 +223,7 @@ class Ledger:
     def count(self, task: Task, counts: Mapping[Hashable, int]) -> None:
         """Add to counters of a task's row; see `Session.count`."""
         if task.node is None:
-            raise ValueError(f"{task.key} is not on a node: count after the placement")
+            raise ValueError(f"{task.key} is not on a node: call `count` after the placement")
         merged = {key: amount for key, amount in {**task.counts, **counts}.items() if amount}
         self._cache.set_counts(task, merged)
         if task.row >= 0 and self.touched[-1:] != [task.row]:  # directly after its placement it is one change

@@ -107,7 +107,7 @@ def share_of(metadata: ObjectMeta) -> Share | None:
     annotations = metadata.annotations
     fraction, memory = annotations.get(GPU_FRACTION), annotations.get(GPU_MEMORY)
     if fraction is not None and memory is not None:
-        raise ShareError(f"annotations {GPU_FRACTION} and {GPU_MEMORY} exclude each other: remove one of them")
+        raise ShareError(f"annotations {GPU_FRACTION} and {GPU_MEMORY} are mutually exclusive: remove one of them")
     count = _count(annotations.get(GPU_COUNT))
     if fraction is not None:
         return Share(_thousandths(fraction), 0, count)
@@ -120,7 +120,7 @@ def _thousandths(text: str) -> int:
     match = _FRACTION.fullmatch(text)
     found = int(match[1].ljust(3, "0")) if match else 0
     if not found:
-        remedy = "write more than 0 and less than 1, such as 0.5 or 0.125; request whole GPUs as a resource"
+        remedy = "write a number greater than 0 and less than 1, such as 0.5 or 0.125; request whole GPUs as a resource"
         raise _wrong(GPU_FRACTION, text, f"fraction of a GPU: {remedy}")
     return found
 

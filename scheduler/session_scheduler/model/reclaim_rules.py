@@ -86,7 +86,7 @@ class Reclaim:
                 any(has.get(one, 0) + need - share.get(one, 0) > most.get(one, 0) for one, need in self._needs.items())
                 for share in shares
             ):
-                return f"queue {name!r} exceeds its share by more than victims on one node would free"
+                return f"queue {name!r} exceeds its share by more than the victims on one node would free"
         return None
 
     @property
@@ -243,7 +243,7 @@ class _Giver:
             helping = [one for one in helping if one not in self._unowed]
         has = left.get(self._compared, self._has)
         if not helping:
-            return f"queue {self._compared!r} does not exceed its share of the needed resources"
+            return f"queue {self._compared!r} does not exceed its share of the resources needed"
         if all(has.get(one, 0) - amounts.get(one, 0) >= self._floor[one] for one in self._over):
             return self._below_fair_share(amounts, left) if damage < BELOW_FAIR_SHARE else None
         if damage >= BELOW_SHARE and any(

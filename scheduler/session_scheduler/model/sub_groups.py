@@ -43,8 +43,9 @@ def minima_of(text: str) -> Mapping[str, int]:
         name, equals, minimum = (piece.strip() for piece in part.partition("="))
         if not equals or not _NAME.fullmatch(name) or not _MINIMUM.fullmatch(minimum):
             raise SubGroupsError(
-                f"has the invalid entry {part.strip()[:_SHOWN]!r}: write name=minimum, comma-separated, such as "
-                "leader=1,worker=3; a name has up to 63 lower-case letters, digits and '-', a minimum up to 6 digits"
+                f"has the invalid entry {part.strip()[:_SHOWN]!r}: write comma-separated name=minimum pairs, such as "
+                "leader=1,worker=3; a name has up to 63 lower-case letters, digits and '-', and a minimum has up to 6 "
+                "digits"
             )
         if name in minima:
             raise SubGroupsError(f"names the sub-group {name!r} twice: write it once")
@@ -73,5 +74,5 @@ def sub_group_of(pod: Pod, minima: Mapping[str, int]) -> str:
 
 
 def as_text(counts: Mapping[str, int]) -> str:
-    """Counts by sub-group, for messages: "1 of sub-group leader and 2 of sub-group worker"."""
-    return " and ".join(f"{count} of sub-group {name}" for name, count in counts.items())
+    """Counts by sub-group, for messages: "1 pod of sub-group leader and 2 pods of sub-group worker"."""
+    return " and ".join(f"{count} pod{'s' * (count != 1)} of sub-group {name}" for name, count in counts.items())

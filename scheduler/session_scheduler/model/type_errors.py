@@ -35,7 +35,7 @@ def explain_type_error(message: str, tree: object) -> tuple[str, str]:
     field, value = _locate(tree, path, _TYPES.get(expected["got"]) if expected else None)
     missing = _MISSING.match(what)
     if missing:
-        return f"{field}.{missing['field']}".lstrip("."), "is missing: write it"
+        return f"{field}.{missing['field']}".lstrip("."), "is missing: add it"
     if expected is None:
         return field, what
     return field, _mismatch(expected["expected"], expected["got"], value)

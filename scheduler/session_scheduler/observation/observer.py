@@ -188,7 +188,7 @@ class Observer:
                 raise self._failure
             task = next((task for task in self._scheduler.cache.tasks.values() if task.key == key), None)
             if task is None or task.pod.spec.scheduler_name not in self._scheduler.profiles:
-                raise InputError(f"pod {key}: not found among the pods of this scheduler; it may have ended")
+                raise InputError(f"pod {key}: not found among the pods of this scheduler; it may have finished")
             head = {**head_of(task), "phase": task.phase.value, "node": task.node}
             if task.node is not None:
                 return {**head, "reason": None, "summary": None, "nodes": {}, "refusals": {}, "leftOut": 0,

@@ -71,5 +71,5 @@ async def _kind(cluster: _FencedCluster, kind: type[KubeObject], plugins: Collec
         return ()
     except ClusterError as error:
         raise type(error)(
-            f"{error}: check the cluster's address in the kubeconfig, and that the API server is running"
+            f"{error}: check the cluster's address in the kubeconfig, and whether the API server is running"
         ) from None

@@ -201,7 +201,7 @@ def json_columns(call: HookCall, answer: Mapping[str, object]) -> dict[str, Any]
     """A plugin's columns as JSON values. Raises PluginError."""
     devices = answer.get("devices", ())
     if not isinstance(devices, list | tuple) or not all(isinstance(device, str) for device in devices):
-        raise call.wrong(f"expected `devices` to be a list of texts, got {devices!r}")
+        raise call.wrong(f"expected `devices` to be a list of strings, got {devices!r}")
     try:
         return dict(msgspec.json.decode(msgspec.json.encode(answer)))
     except (TypeError, ValueError) as error:

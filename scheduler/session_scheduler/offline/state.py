@@ -144,7 +144,9 @@ async def open_state(
 def warn_of_extenders(config: SchedulerConfig) -> None:
     """Log that commands which only read do not call the extenders."""
     if config.extenders:
-        _log.warning("the extenders of the configuration are not called: they may reject nodes that fit here")
+        _log.warning(
+            "the extenders in the configuration are not called: they may reject nodes that fit in this simulation"
+        )
 
 
 def complete(state: ClusterState, profiles: Mapping[str, HookCalls], config: SchedulerConfig) -> list[PortObject]:

@@ -138,7 +138,7 @@ def _with_nodes(state: ClusterState, text: str, validate: FieldValidation) -> Cl
         return _with_copies(state, nodes[template], count)
     if not Path(template).exists():
         near = get_close_matches(template, nodes, 1, 0.6)
-        remedy = f"did you mean {near[0]}?" if near else "name a node of the cluster, or a file with one"
+        remedy = f"did you mean {near[0]}?" if near else "name a node of the cluster, or a file with one node"
         raise InputError(f"{where}: no node or file is named {template!r}: {remedy}")
     found = _nodes_in(template, state, where, validate)
     if len(found) != 1:

@@ -271,7 +271,7 @@ def _check_alone(new: LoadedPlugin, place: tuple[str, str], loaded: Iterable[Loa
         if other.name == name and any(getattr(one.instance, "single", False) for one in (new, other)):
             where = ": ".join(place)
             raise PluginArgumentsError(
-                f"{where}.args: another profile has other arguments, and {name} has a single instance: "
+                f"{where}.args: another profile has different arguments, and {name} has a single instance: "
                 "write the same arguments in both profiles"
             )
 
@@ -373,7 +373,7 @@ def _check_version(source: PluginSource, builder: Builder) -> None:
         )
     if version not in (None, hookspecs.API_VERSION):
         raise PluginVersionError(
-            f"{source} is built for version {version} of the hooks, this scheduler has {hookspecs.API_VERSION}: "
+            f"{source} is built for version {version} of the hooks, but this scheduler has {hookspecs.API_VERSION}: "
             f"install matching versions"
         )
 
@@ -385,7 +385,9 @@ def _built(source: PluginSource, builder: Builder, args: Mapping[str, Any], plac
     except FluenceError as error:
         raise PluginConstructionError(*(f"{message} [{source}]" for message in error.messages)) from error
     except Exception as error:  # any exception of the constructor is the plugin's error
-        raise PluginConstructionError(f"{source} cannot be built: {_problem(error)}: check its arguments") from error
+        raise PluginConstructionError(
+            f"{source} cannot be instantiated: {_problem(error)}: check its arguments"
+        ) from error
 
 
 def _problem(error: Exception) -> str:
@@ -425,8 +427,8 @@ def _check_hooks(source: PluginSource, instance: object) -> None:
         if _is_method(instance, hook) and not _is_marked(given):
             cls = instance if isinstance(instance, type) else type(instance)
             raise PluginHooksError(
-                f"{source} has a method {cls.__name__}.{hook}, which the scheduler does not call, because it lacks the "
-                "mark of a hook: put @hookimpl above it, or rename it"
+                f"{source} has a method {cls.__name__}.{hook}, which the scheduler does not call, because it is not "
+                "marked as a hook: put @hookimpl above it, or rename it"
             )
 
 

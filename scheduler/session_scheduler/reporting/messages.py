@@ -83,8 +83,8 @@ def gang_timed_out(group: Group, members: int, seconds: float) -> str:
     lacks = group.short_of(group.in_phase(Phase.BOUND))
     also = f" and lacks {as_text(lacks)}" if lacks else ""
     return (
-        f"{members} pods were bound within {seconds:g} s; the gang needs at least {group.min_count}{also}: "
-        "evicting the bound pods; the gang starts over"
+        f"{members} pods were bound within {seconds:g} s, but the gang needs at least {group.min_count}{also}: "
+        "the scheduler evicts the bound pods, and the gang starts over"
     )
 
 
@@ -93,6 +93,6 @@ def gang_stale(group: Group, members: int, seconds: float) -> str:
     lacks = group.short_of(group.in_phase(Phase.BOUND))
     also = f" and lacks {as_text(lacks)}" if lacks else ""
     return (
-        f"{members} pods are running {seconds:g} s after the gang lost others; the gang needs at least "
-        f"{group.min_count}{also}: evicting the running pods; the gang starts over"
+        f"{members} pods are running {seconds:g} s after the gang lost others, but the gang needs at least "
+        f"{group.min_count}{also}: the scheduler evicts the running pods, and the gang starts over"
     )

@@ -76,7 +76,7 @@ def explained(scheduler: Scheduler, key: str) -> Answer:
     """Explain the pod of that namespace/name; changes nothing."""
     task = next((task for task in scheduler.cache.tasks.values() if task.key == key), None)
     if task is None:
-        return 404, {"error": f"pod {key}: not found among the pods of this scheduler; it may have ended"}
+        return 404, {"error": f"pod {key}: not found among the pods of this scheduler; it may have finished"}
     head = {**head_of(task), "phase": task.phase.value, "node": task.node}
     if task.phase not in (Phase.PENDING, Phase.GATED):
         return 200, {**head, "lastCycle": None, "reason": None, "nodes": {}, "refusals": {}, "leftOut": 0, "gang": None}

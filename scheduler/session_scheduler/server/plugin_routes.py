@@ -43,6 +43,6 @@ def _answer(call: HookCall, answer: object) -> Answer:
     body = call.guarded(str.encode if isinstance(answer, str) else msgspec.json.encode, answer)
     if len(body) > LARGEST:
         raise call.wrong(
-            f"expected a response of at most {LARGEST} bytes, got {len(body)}: split it into pages by the query"
+            f"expected a response of at most {LARGEST} bytes, got {len(body)}: paginate it with query parameters"
         )
     return 200, body, _TEXT if isinstance(answer, str) else "application/json"

@@ -265,7 +265,9 @@ class Replica:
 
     async def _explain(self, namespace: str, name: str) -> tuple[int, dict[str, Any]]:
         if self._explanations is None or not self._recovered:
-            return 503, {"error": "this replica does not lead: ask the replica whose /readyz?verbose shows `leading`"}
+            return 503, {
+                "error": "this replica is not the leader: query the replica whose /readyz?verbose shows `leading`"
+            }
         return await self._explanations.ask(namespace, name)
 
     def _ready(self) -> Mapping[str, str | None]:
@@ -277,6 +279,6 @@ class Replica:
             return {"standing-by": f"this replica lost the lease; the leader is {leader}"}
         return {
             "leading": None,
-            "synced": None if self._listed else "the cluster is not listed yet",
-            "recovered": None if self._recovered else "plans and bound pods are not recovered yet",
+            "synced": None if self._listed else "the cluster's objects have not been listed yet",
+            "recovered": None if self._recovered else "plans and bound pods have not been recovered yet",
         }

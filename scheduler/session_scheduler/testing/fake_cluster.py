@@ -49,7 +49,7 @@ class FakeCluster(Results):
         """The instance of a plugin; of an added one before the scheduler runs. Raises LookupError."""
         instances = self._chosen.instances() if self._scheduler is None else self._running_plugins()
         if name not in instances:
-            raise LookupError(f"there is no plugin {name!r}: there are {', '.join(instances) or 'none'}")
+            raise LookupError(f"there is no plugin {name!r}; available: {', '.join(instances) or 'none'}")
         return instances[name]
 
     def _running_plugins(self) -> dict[str, object]:
@@ -131,7 +131,7 @@ class FakeCluster(Results):
         """Terminate a bound pod, like its kubelet, and free its resources. Raises LookupError if it is not bound."""
         pod = self.find(Pod, name, namespace)
         if not pod.spec.node_name:
-            raise LookupError(f"pod {pod.key} is not bound: only a bound pod can end")
+            raise LookupError(f"pod {pod.key} is not bound: only a bound pod can finish")
         phase = "Succeeded" if succeeded else "Failed"
         return self.add(replace(pod, status=replace(pod.status, phase=phase)))
 

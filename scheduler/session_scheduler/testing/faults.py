@@ -45,7 +45,7 @@ class FaultyCluster(MemoryCluster):
     def fail(self, pod: str, answer: Answer, text: str, times: int | None) -> None:
         """Make the next `times` binds of a pod (namespace/name) fail, or all."""
         if times is not None and times < 1:
-            raise ValueError(f"expected times of 1 or more, or None for all binds of {pod}, got {times}")
+            raise ValueError(f"expected times to be at least 1, or None for all binds of {pod}, got {times}")
         self._faults[pod] = _Fault(answer, text, times)
 
     def stop_failing(self) -> None:

@@ -74,7 +74,7 @@ def _usage(scheduler: Scheduler, given: Given) -> Iterator[str]:
         if task.row >= 0:
             on_row.setdefault(task.row, []).append(task)
             if task.node is None or cache.table.row_of.get(task.node) != task.row:
-                yield f"{task!r} counts on row {task.row}, expected its node's row"
+                yield f"{task!r} is counted on row {task.row}, expected its node's row"
         if task.phase is Phase.ASSUMED:
             yield f"{task!r} is assumed between cycles"
     view, lowest = cache.table.all_rows(), cache.lowest_priorities.column()
@@ -93,7 +93,7 @@ def _usage(scheduler: Scheduler, given: Given) -> Iterator[str]:
             if used != expected[resource]:
                 yield f"node {name}: {resource}: expected {expected[resource]} used by its tasks, got {used}"
             if used > max(offered, given.get((name, resource), 0)) and (offered or resource not in elsewhere):
-                yield f"node {name}: {resource}: {used} used of {offered}"
+                yield f"node {name}: {resource}: {used} used, more than the {offered} allocatable"
         for key, count in counters.items():
             if int(view.counter(key)[row]) != count:
                 yield f"node {name}: counter {key!r}: expected {count}, got {int(view.counter(key)[row])}"
@@ -157,7 +157,7 @@ def _agreement(scheduler: Scheduler, pods: Iterable[Pod]) -> Iterator[str]:
                 ours = task.node or "no node"
                 yield f"pod {pod.key} is on {node or 'no node'} in the cluster, and on {ours} in the scheduler"
         elif _is_ours(pod, scheduler) and f"Pod {pod.key}" not in scheduler.cache.problems:
-            yield f"pod {pod.key} is in the cluster, and not in the scheduler"
+            yield f"pod {pod.key} is in the cluster, but not in the scheduler"
 
 
 def _is_ours(pod: Pod, scheduler: Scheduler) -> bool:

@@ -76,7 +76,7 @@ class Results(DrivenCluster):
         if bound is None:
             raise AssertionError(f"pod {namespace}/{name} is not bound: {self.reasons(name, namespace)}")
         if node is not None and bound != node:
-            raise AssertionError(f"pod {namespace}/{name}: expected on {node}, is bound to {bound}")
+            raise AssertionError(f"pod {namespace}/{name}: expected on {node}, but it is bound to {bound}")
         return self
 
     def assert_all_bound(self) -> Self:
@@ -150,5 +150,5 @@ class Results(DrivenCluster):
     def _verdict_of(self, name: str, node: str, namespace: str) -> NodeVerdict:
         verdicts = self.verdicts(name, namespace)
         if node not in verdicts:
-            raise LookupError(f"there is no node {node}: there are {', '.join(verdicts) or 'none'}")
+            raise LookupError(f"there is no node {node}; available: {', '.join(verdicts) or 'none'}")
         return verdicts[node]

@@ -67,7 +67,7 @@ def test_a_test_whose_cluster_breaks_an_invariant_fails_and_others_pass(tmp_path
     assert ends["test_whole"].startswith("PASSED"), printed
     assert ends["test_never_started"].startswith("PASSED")
     assert ends["test_unchecked"].startswith("PASSED")
-    finding = "InvariantError: Task(default/p, bound, n9) counts on row"
+    finding = "InvariantError: Task(default/p, bound, n9) is counted on row"
     assert ends["test_broken"].startswith("FAILED")
     assert finding in ends["test_broken"]
     assert ends["test_broken_in_the_second"].startswith("FAILED")

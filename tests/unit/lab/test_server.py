@@ -41,7 +41,7 @@ class FakeAccess:
 
     async def user(self, token: str) -> User:
         if token not in self.reads:
-            raise DeniedError(401, "the API server does not accept this token: it is wrong or has expired")
+            raise DeniedError(401, "the API server does not accept this token: it is invalid or has expired")
         return User(token)
 
     async def reader(self, user: User, namespaces: Iterable[str]) -> Reader:

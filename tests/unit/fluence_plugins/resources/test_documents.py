@@ -41,10 +41,10 @@ def test_a_duplicate_key_is_refused_by_name(text):
     ("text", "message"),
     [
         ("a: [1\nb: 2\n", r"f\.yaml:2: is not valid YAML"),
-        ("a: 1\n---\nb: 2\n", r"f\.yaml:2: has a second document"),
+        ("a: 1\n---\nb: 2\n", r"f\.yaml:2: contains a second document"),
         ("a: !!python/object:os.system x\n", "is not supported"),
         ("a: !thing x\n", "tag !thing is not supported"),
-        ("? [a, b]\n: 1\n", "expected a string as key"),
+        ("? [a, b]\n: 1\n", "expected a string as the key"),
         ("a: \ud800", "contains half a character"),
         ("a: &x [*x]\n", "refers to a value that contains it"),
         ("[" * 100_000, "nested deeper than 64"),

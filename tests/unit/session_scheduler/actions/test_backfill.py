@@ -46,7 +46,7 @@ def test_a_gang_reserves_the_nodes_where_it_can_start_the_earliest() -> None:
     cluster.add(*gang("g", 2, cpu="4"), pod("endless", cpu="1"))
     assert placed(cluster) == {"soon", "late"}
     assert {cluster.scheduler.cache.nominations.node_of(task) for task in tasks(cluster, "g-")} == {"n1", "n3"}
-    assert "nodes are reserved for it" in cluster.reasons("g-0")
+    assert "nodes are reserved for the gang" in cluster.reasons("g-0")
 
 
 def test_the_condition_names_the_start_and_stays_the_same_on_each_retry() -> None:
@@ -56,7 +56,7 @@ def test_the_condition_names_the_start_and_stays_the_same_on_each_retry() -> Non
     said = cluster.find(Pod, "g-0").status.conditions[0].message
     start = next(iter(cluster.scheduler.cache.nominations.starts.values()))
     assert said.endswith(
-        f"nodes are reserved for it, and it can start at {time_text(datetime.fromtimestamp(start, UTC))}"
+        f"nodes are reserved for the gang, and it can start at {time_text(datetime.fromtimestamp(start, UTC))}"
     )
     cluster.advance(500)
     cluster.scheduler.queue.activate("PodGroup default/g", cluster.clock.now())

@@ -39,7 +39,7 @@ def test_an_annotation_names_sub_groups_with_their_minima_in_order() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "has the invalid entry '': write name=minimum"),
+        ("", "has the invalid entry '': write comma-separated name=minimum pairs"),
         ("leader", "has the invalid entry 'leader'"),
         ("leader=1,", "has the invalid entry ''"),
         ("leader=-1", "has the invalid entry 'leader=-1'"),
@@ -49,7 +49,7 @@ def test_an_annotation_names_sub_groups_with_their_minima_in_order() -> None:
         ("Leader=1", "lower-case letters"),
         ("-=1", "has the invalid entry '-=1'"),
         ("a" * 64 + "=1", "up to 63"),
-        ("leader=1234567", "a minimum up to 6 digits"),
+        ("leader=1234567", "a minimum has up to 6 digits"),
         ("leader=1,leader=2", "names the sub-group 'leader' twice: write it once"),
         (",".join(f"s{number}=1" for number in range(65)), "names more than 64 sub-groups: write at most 64"),
     ],
@@ -68,7 +68,7 @@ def test_the_maximum_number_of_sub_groups_is_accepted() -> None:
 def test_a_group_with_an_invalid_annotation_is_rejected_with_name_field_and_remedy() -> None:
     cluster = crew(FakeCluster(), "worker=three", worker=1).nodes(1).schedule()
     begin = f"PodGroup default/crew: metadata.annotations[{SUB_GROUPS_ANNOTATION}] has the invalid entry 'worker=three'"
-    cluster.assert_pending("worker-0", begin).assert_pending("worker-0", "write name=minimum")
+    cluster.assert_pending("worker-0", begin).assert_pending("worker-0", "write comma-separated name=minimum pairs")
     cluster.assert_pending("worker-0", "; or remove the annotation")
     cluster.group("crew", 1, sub_groups="worker=1").schedule()
     assert bound(cluster) == {"worker-0"}
@@ -90,7 +90,7 @@ def test_the_message_names_every_incomplete_sub_group_and_pods_without_one() -> 
     cluster.assert_pending(
         "wroker-0",
         "needs 1 pod of sub-group leader to start and has 0, and 2 pods of sub-group worker to start and has 0; 2 of "
-        f"its pods do not name one of its sub-groups (label {SUB_GROUP_LABEL})",
+        f"its pods name none of its sub-groups (label {SUB_GROUP_LABEL})",
     )
 
 
@@ -99,7 +99,7 @@ def test_nothing_starts_if_a_sub_group_does_not_fit_although_min_count_does() ->
     crew(cluster, "leader=1,worker=3", minimum=2, leader=2).pods(3, prefix="worker", group="crew", sub_group="worker",
                                                                   cpu="1500m").schedule()  # fmt: skip
     assert not bound(cluster)
-    waits = "waiting for minCount pods from a gang to be scheduled, and lacks nodes for 1 of sub-group worker"
+    waits = "waiting for minCount pods from a gang to be scheduled, and lacks nodes for 1 pod of sub-group worker"
     cluster.assert_pending("leader-0", f"{waits}: 0/1 nodes are available: 1 Insufficient cpu")
     cluster.node("n2", cpu="2").schedule()
     assert {name for name in bound(cluster) if name.startswith("worker")} == {"worker-0", "worker-1", "worker-2"}
@@ -302,7 +302,7 @@ def test_the_refusal_names_the_sub_group_that_does_not_fit() -> None:
     cluster = crew(FakeCluster().node("n1", cpu="2"), "leader=1,worker=2", leader=1, worker=2).schedule()
     refusal = cluster.scheduler.outcomes["PodGroup default/crew"].refusal
     assert refusal is not None
-    assert "and lacks nodes for 1 of sub-group worker" in refusal.reason
+    assert "and lacks nodes for 1 pod of sub-group worker" in refusal.reason
 
 
 # ---------------------------------------------------------------------- binds that fail, and crashes

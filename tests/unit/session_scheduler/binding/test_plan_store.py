@@ -143,7 +143,7 @@ async def test_a_swap_goes_on_where_something_else_of_the_group_was_changed(net:
 async def test_of_two_swaps_from_the_same_state_one_wins(net: Net):
     group = await net.group()
     await PlanStore(net).swap(group, a_plan("a-1"))
-    with pytest.raises(Conflict, match="another plan"):
+    with pytest.raises(Conflict, match="a different plan"):
         await PlanStore(net).swap(group, a_plan("a-2"))
     assert attempt_of(await net.group()) == "a-1"
 
@@ -288,7 +288,7 @@ async def test_a_large_plan_is_written_even_if_config_maps_cannot_be_listed(net:
     with capture_logs() as logs:
         assert await PlanStore(net).read(await with_plan(net, a_large_plan())) == a_large_plan()
     (line,) = logs
-    assert line["event"] == "looking for ConfigMaps of plans without a PodGroup failed"
+    assert line["event"] == "failed to look for ConfigMaps of plans whose PodGroup is gone"
     assert (line["log_level"], line["error"]) == ("warning", "no list in kube-system")
 
 

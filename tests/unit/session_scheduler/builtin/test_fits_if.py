@@ -61,7 +61,7 @@ def test_a_missing_volume_is_reported_by_name() -> None:
 def test_a_claim_that_waits_for_a_node_needs_a_volume_there() -> None:
     waits = (LOCAL, claim("data", "5Gi"), P)
     assert changes(N1, *waits) == {
-        "VolumeBinding": ["a volume of class local and 5Gi were available to claim data on n1"]
+        "VolumeBinding": ["a volume of class local with 5Gi were available to claim data on n1"]
     }
     ref = {"namespace": "default", "name": "data"}
     assert changes(N1, *waits, volume("new", "5Gi", on="n1", claimRef=ref)) == {}
@@ -71,7 +71,7 @@ def test_each_of_several_claims_needs_a_volume_of_its_own() -> None:
     both = pod("p", volumes=using("small", "large"))
     waits = (LOCAL, claim("small", "1Gi"), claim("large", "5Gi"), volume("v", "3Gi", on="n1"), both)
     assert changes(N1, *waits) == {
-        "VolumeBinding": ["a volume of class local and 5Gi were available to claim large on n1"]
+        "VolumeBinding": ["a volume of class local with 5Gi were available to claim large on n1"]
     }
     ref = {"namespace": "default", "name": "large"}
     assert changes(N1, *waits, volume("new", "5Gi", on="n1", claimRef=ref)) == {}

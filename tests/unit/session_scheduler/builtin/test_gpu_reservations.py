@@ -105,7 +105,7 @@ def test_the_reasons_and_changes_name_the_gpus_that_are_missing() -> None:
     cluster.add(whole("x", 2), part("c", "0.5", 2))
     cluster.run()
     cluster.assert_refused("x", "n1", by="GpuSharing", reason="node(s) had GPUs shared by other pods")
-    assert fits_if(cluster, "x") == ["no pod used 2 of the GPUs of n1 (1 now)"]
+    assert fits_if(cluster, "x") == ["2 GPUs of n1 were unused (1 now)"]
     cluster.assert_refused("c", "n1", by="GpuSharing", reason="Insufficient shared GPU")
     assert fits_if(cluster, "c") == [
         "0.5 of each of 2 GPUs were free on n1 (0.4 of GPU 0, 1 of GPU 1, 0 of GPU 2, 0 of GPU 3 now)"
@@ -352,7 +352,7 @@ def test_a_reservation_pod_that_the_kubelet_rejects_is_deleted_and_retried() -> 
     kubelets.give = reject  # type: ignore[method-assign]
     cluster.add(part("a", "0.5"))
     cluster.run()
-    cluster.assert_pending("a", "the kubelet of node n1 rejected or ended reservation pod")
+    cluster.assert_pending("a", "the kubelet of node n1 rejected or terminated reservation pod")
     assert not kubelets.reservations()
     kubelets.give, kubelets.reports = give, True  # type: ignore[method-assign]
     cluster.advance(60)
@@ -925,7 +925,7 @@ def test_a_node_without_reports_gets_no_sharers_for_a_while_so_that_another_node
     assert cluster.node_of("a") == cluster.node_of("b") == "n2"
     (note,) = notes
     assert note.startswith(
-        "default/a GpuNotReserved for 60 s, the scheduler places no further pods that share GPUs on node n1: "
+        "default/a GpuNotReserved for 60 s, the scheduler places no further GPU-sharing pods on node n1: "
         "GPU 0 of node n1 is not"
     )
     cluster.add(part("c", "0.9"), whole("w"))
@@ -1015,7 +1015,7 @@ def test_by_default_the_devices_are_the_indices_and_a_reservation_pod_counts_as_
     held = pod("held", namespace=SYSTEM, requests={NVIDIA: 1}, labels={RESERVATION: "0"}, bound_to="n1")
     cluster.add(held, part("a", "0.5"))
     cluster.run()
-    cluster.assert_pending("a", "node(s) had GPUs allocated whole to other pods")
+    cluster.assert_pending("a", "node(s) had whole GPUs allocated to other pods")
     cluster.delete_pod("held", SYSTEM)
     cluster.run()
     assert annotation(cluster, "a") == annotation(cluster, "a", GPU) == "0"

@@ -339,7 +339,7 @@ def test_a_node_with_whole_gpus_in_use_is_not_shared_until_they_are_free() -> No
     cluster.run()
     cluster.add(part("a", "0.1"))
     cluster.run()
-    cluster.assert_pending("a", "node(s) had GPUs allocated whole to other pods")
+    cluster.assert_pending("a", "node(s) had whole GPUs allocated to other pods")
     cluster.end("w")
     cluster.run()
     assert given(cluster, "a") == ["0"]
@@ -357,8 +357,8 @@ def test_both_kinds_in_one_cycle_do_not_meet_on_a_node() -> None:
 
 
 @pytest.mark.parametrize(("annotations", "why"), [
-    ({GPU_FRACTION: "1"}, f"annotation {GPU_FRACTION}: '1' is not a valid fraction of a GPU: write more than 0 and "
-     "less than 1, such as 0.5 or 0.125; request whole GPUs as a resource"),
+    ({GPU_FRACTION: "1"}, f"annotation {GPU_FRACTION}: '1' is not a valid fraction of a GPU: write a number "
+     "greater than 0 and less than 1, such as 0.5 or 0.125; request whole GPUs as a resource"),
     ({GPU_FRACTION: "0.0"}, "'0.0' is not a valid fraction"),
     ({GPU_FRACTION: "0.1234"}, "'0.1234' is not a valid fraction"),
     ({GPU_FRACTION: ""}, "'' is not a valid fraction"),
@@ -367,7 +367,7 @@ def test_both_kinds_in_one_cycle_do_not_meet_on_a_node() -> None:
      "or a quantity with a unit, such as 4Gi"),
     ({GPU_MEMORY: "-4Gi"}, "'-4Gi' is not a valid amount of GPU memory"),
     ({GPU_MEMORY: "9999999999"}, "is not a valid amount of GPU memory"),
-    ({GPU_FRACTION: "0.5", GPU_MEMORY: "1Gi"}, "exclude each other: remove one of them"),
+    ({GPU_FRACTION: "0.5", GPU_MEMORY: "1Gi"}, "are mutually exclusive: remove one of them"),
     ({GPU_FRACTION: "0.5", GPU_COUNT: "0"}, f"annotation {GPU_COUNT}: '0' is not a valid number of GPUs: write an "
      "integer from 1 to 64"),
     ({GPU_FRACTION: "0.5", GPU_COUNT: "65"}, "from 1 to 64"),
@@ -632,10 +632,10 @@ def test_bound_pods_with_unknown_gpus_are_reported() -> None:
     tasks = cluster.scheduler.cache.tasks.values()
     lost = cluster.plugin("GpuSharing").recover([Holding(task, "n1", None, {}) for task in tasks])
     why = {cluster.scheduler.cache.tasks[uid].name: text for uid, text in lost.items()}
-    reserves = "the scheduler reserves {} of a GPU for it on every GPU of its node"
+    reserves = "the scheduler reserves {} of a GPU for the pod on every GPU of its node"
     assert why == {
-        "none": f"it has no annotation {GPU}; {reserves.format('0.6')}",
-        "odd": f"its annotation {GPU} is invalid: '7,7'; {reserves.format('0.1')}",
+        "none": f"the annotation {GPU} is missing; {reserves.format('0.6')}",
+        "odd": f"the annotation {GPU} is invalid: '7,7'; {reserves.format('0.1')}",
     }
 
 

@@ -195,7 +195,7 @@ def test_an_invalid_amount_fits_no_pod_and_is_logged() -> None:
         found = table(odd)
     assert found.available["cpu"][:, 0].tolist() == [0, -1]
     assert [(line["event"], line["zone"]) for line in logs] == [
-        ("ignoring an amount of a NodeResourceTopology", "node-0")
+        ("ignoring an invalid amount in a NodeResourceTopology", "node-0")
     ]
 
 

@@ -239,7 +239,7 @@ def test_a_new_service_puts_pending_pods_into_other_classes() -> None:
                                                             "whenUnsatisfiable": "DoNotSchedule"}]}, "maxSkew"),
         ({"defaultingType": "List", "defaultConstraints": 2 * [{"maxSkew": 1, "topologyKey": "z",
                                                                 "whenUnsatisfiable": "DoNotSchedule"}]},
-         "args.defaultConstraints[1]: duplicate of 'z' with DoNotSchedule"),
+         "args.defaultConstraints[1]: duplicate constraint for 'z' with DoNotSchedule"),
     ],
 )  # fmt: skip
 def test_invalid_default_constraints_are_rejected_with_their_field(arguments: Any, problem: str) -> None:

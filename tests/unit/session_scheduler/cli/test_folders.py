@@ -116,7 +116,7 @@ def test_two_directories_with_one_are_one_line_that_names_both_and_the_option(
     written(two, pod_yaml=POD)
     (one / file).write_text(text)
     (two / file).write_text(text)
-    expected = f"fluence: {one / file} and {two / file}: only one can be used: choose it with {flag}\n"
+    expected = f"fluence: {one / file} and {two / file}: only one can be used: choose one with {flag}\n"
     assert refused(capsys, "simulate", one, two) == expected
     (two / file).unlink()
     main(["simulate", str(one), str(two)])

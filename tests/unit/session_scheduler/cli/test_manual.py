@@ -56,7 +56,7 @@ def test_the_plugin_of_the_manual_keeps_pods_off_nodes_without_its_label(
     (tmp_path / "config.yaml").write_text(config + "      - {name: fluence, enabled: false}\n")
     assert main(["explain", str(tmp_path / "cluster.yaml"), "--config", str(tmp_path / "config.yaml")]) == 0
     shown = capsys.readouterr().out
-    assert re.search(r"n1 +no +- +rack-label +node\(s\) lacked the label rack=yes; fits if n1 had the", shown)
+    assert re.search(r"n1 +no +- +rack-label +node\(s\) lacked the label rack=yes; would fit if n1 had the", shown)
     assert re.search(r"n2 +yes +\d+ ", shown)
 
 

@@ -193,7 +193,7 @@ async def test_the_error_for_an_invalid_kubeconfig_is_one_line(tmp_path: Path, t
         ({"server": 7}, None, "server: expected a string, got 7"),
         ({"proxy-url": True}, None, "proxy-url: expected a string, got True"),
         ({"insecure-skip-tls-verify": "false"}, None, "expected true or false, got 'false'"),
-        ({"insecure-skip-tls-verify": True, "certificate-authority": "ca.crt"}, None, "exclude each other"),
+        ({"insecure-skip-tls-verify": True, "certificate-authority": "ca.crt"}, None, "are mutually exclusive"),
     ],
 )
 async def test_the_error_for_an_unusable_kubeconfig_has_the_reason(

@@ -192,7 +192,7 @@ async def test_leadership_is_counted_from_before_the_request_was_sent(time: Time
 def test_a_fence_closes_at_the_renew_deadline_and_opens_with_a_renewal() -> None:
     time = Time()
     fence = Fence(time, 10.0)  # type: ignore[arg-type]
-    with pytest.raises(NotLeading, match="does not lead"):
+    with pytest.raises(NotLeading, match="is not the leader"):
         fence.check()
     fence.renewed(time.now())
     time._now += 9.999
@@ -218,7 +218,7 @@ async def test_a_leader_that_is_cut_off_stops_before_another_begins(time: Time, 
     assert first.leading
     await time.pass_by(0.1)  # its last renewal was sent at 1020
     assert not first.leading
-    assert first.losses == ["this replica has not renewed its lease for 10 s: it no longer leads"]
+    assert first.losses == ["this replica has not renewed its lease for 10 s: it is no longer the leader"]
     await time.pass_by(4.9)
     assert second.terms == []
     await time.pass_by(3)

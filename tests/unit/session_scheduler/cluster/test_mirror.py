@@ -415,7 +415,7 @@ async def test_a_start_retries_while_the_server_does_not_know_its_roles_yet() ->
 
 
 @pytest.mark.parametrize(("refusal", "remedy"), [
-    (Forbidden("403: cannot list"), "get, list and watch of Pod objects.*RBAC"),
+    (Forbidden("403: cannot list"), "get, list and watch on Pod objects.*ClusterRole"),
     (Invalid("400: bad"), "serves Pod objects"),
     (NotFound("404: no page"), "serves Pod objects"),
 ])  # fmt: skip

@@ -96,7 +96,7 @@ async def test_a_scheduler_of_the_whole_cluster_and_one_of_a_partition_exclude_e
     mine = PartitionClaims(config(MINE))
     assert await lines(whole, lease(mine)) == [
         "f.yaml: partition: is missing, but the scheduler with Lease kube-system/fluence-other serves the nodes with "
-        "{pool: a}: set partition.nodeSelector in both"
+        "{pool: a}: set partition.nodeSelector in both configurations"
     ]
 
 
@@ -139,8 +139,8 @@ async def test_a_partition_needs_the_right_to_list_leases() -> None:
         await PartitionClaims(config(MINE), sleep=sleep).check(Refusing())
     assert sum(waits) == RETRY_SECONDS
     assert refused.value.messages == (
-        "f.yaml: partition: needs permission to list Leases in kube-system, which show the partitions of other "
-        "schedulers: grant it as the Role fluence of deploy/fluence.yaml does (leases is forbidden)",
+        "f.yaml: partition: the scheduler needs permission to list Leases in kube-system, because they show the "
+        "partitions of other schedulers: grant it as in the Role fluence of deploy/fluence.yaml (leases is forbidden)",
     )
 
 
@@ -206,7 +206,7 @@ async def test_names_that_cannot_be_written_are_not_claimed() -> None:
 async def test_too_many_names_are_an_error_with_the_remedy() -> None:
     claims = PartitionClaims(config(MINE))
     claims.put("fluence", {"resource": [f"resource-{number}" for number in range(20_000)]})
-    with pytest.raises(PartitionError, match="bytes as an annotation of the Lease, more than 50000: use fewer"):
+    with pytest.raises(PartitionError, match="bytes in an annotation of the Lease, and the limit is 50000: use fewer"):
         await claims.check(MemoryCluster())
 
 

@@ -74,9 +74,12 @@ def test_the_place_of_a_plugin_is_its_path_in_its_file():
         ("sede: 1", "f.yaml: sede: unknown field: did you mean seed?"),
         ("seed: '1'", 'f.yaml: seed: is "1": use a whole number'),
         ("seed: -1", "f.yaml: seed: is -1: use 0 or more"),
-        ("seed: 18446744073709551616", "f.yaml: seed: is 18446744073709551616: use less than 18446744073709551616"),
+        (
+            "seed: 18446744073709551616",
+            "f.yaml: seed: is 18446744073709551616: use a number less than 18446744073709551616",
+        ),
         ("seed: 1.5", "f.yaml: seed: is 1.5: use a whole number"),
-        ("cycleSeconds: 0", "f.yaml: cycleSeconds: is 0: use more than 0"),
+        ("cycleSeconds: 0", "f.yaml: cycleSeconds: is 0: use a number greater than 0"),
         ("cycleSeconds: .inf", "f.yaml: cycleSeconds: is Infinity: use a finite number"),
         ("bindingsInFlight: 0", "f.yaml: bindingsInFlight: is 0: use 1 or more"),
         ("backoff: null", "f.yaml: backoff: is null: use a mapping"),
@@ -113,7 +116,7 @@ def test_the_place_of_a_plugin_is_its_path_in_its_file():
             "seed: 'x",
             "f.yaml: line 3, column 9: is not valid YAML: found unexpected end of stream: correct it",
         ),
-        ("? {a: b}\n: 1", "f.yaml: line 3, column 3: expected a string as key: quote it"),
+        ("? {a: b}\n: 1", "f.yaml: line 3, column 3: expected a string as the key: quote it"),
     ],
 )
 def test_a_wrong_field_is_one_line_with_its_path_and_a_remedy(text: str, line: str):

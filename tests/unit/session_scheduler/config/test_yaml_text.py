@@ -111,7 +111,7 @@ def test_a_text_may_be_as_large_as_the_caller_says_in_bytes() -> None:
 def test_where_one_document_is_wanted_a_second_is_refused_with_its_place() -> None:
     assert read_value("---\na: 1\n...\n") == {"a": 1}
     assert read_value("{a: 1}") == {"a": 1}
-    with pytest.raises(YamlError, match="line 2, column 1: has a second document: keep one"):
+    with pytest.raises(YamlError, match="line 2, column 1: contains a second document: keep only one"):
         read_value("a: 1\n---\nb: 2\n")
     with pytest.raises(YamlError, match="line 1, column 10: is not valid YAML"):
         read_value('{"a": 1} {"b": 2}')
@@ -170,7 +170,7 @@ def test_the_tags_of_plain_kinds_are_taken() -> None:
 
 
 def test_a_mapping_as_a_key_is_refused_where_it_starts() -> None:
-    with pytest.raises(YamlError, match="line 2, column 3: expected a string as key: quote it"):
+    with pytest.raises(YamlError, match="line 2, column 3: expected a string as the key: quote it"):
         one("a: 1\n? {b: c}\n: 2")
 
 

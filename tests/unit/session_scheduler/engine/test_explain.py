@@ -99,7 +99,7 @@ def test_every_refusing_plugin_is_listed_not_only_the_first() -> None:
         "NodeUnschedulable": [
             "n1 were uncordoned, or the pod tolerated node.kubernetes.io/unschedulable:NoSchedule"
         ],
-        "TaintToleration": ["the taint team=x:NoSchedule were tolerated, or not on n1"],
+        "TaintToleration": ["the taint team=x:NoSchedule were tolerated or absent from n1"],
         "NodeAffinity": ["n1 had the label zone=b"],
         "NodeResourcesFit": ["2 cpu were free on n1 (1 of 1 now)"],
     }  # fmt: skip
@@ -182,7 +182,10 @@ def test_contradictory_affinity_and_anti_affinity_are_listed() -> None:
         "InterPodAffinity": ["a pod matching app=web that this pod's anti-affinity does not exclude ran in zone=a"]
     }
     assert changes(node("n1", labels=IN_A), pod("r", labels=WEB, bound_to="n1"), pod("p", affinity=both)) == {
-        "InterPodAffinity": ["no pod matching app=web ran on n1", "the pods for its affinity still ran there"]
+        "InterPodAffinity": [
+            "no pod matching app=web ran on n1",
+            "the pods that the pod's affinity selects still ran there",
+        ]
     }
 
 

@@ -31,7 +31,7 @@ def test_a_gang_is_bound_by_a_plan_with_all_its_nodes():
     world = World().start().run()
     world.assert_whole()
     assert world.attempts() == {world.attempt()} != {""}
-    assert world.heard.scheduled == [f"minCount pods are bound, by attempt {world.attempt()}"]
+    assert world.heard.scheduled == [f"minCount pods are bound (attempt {world.attempt()})"]
     plan = world.written_plan()
     assert {part.name: part.node for part in plan.pods.values()} == world.places()
     assert {part.node: part.holds for part in plan.pods.values()} == {
@@ -153,7 +153,7 @@ def test_a_completely_bound_gang_is_acknowledged_again():
     world.start()
     observe(world.scheduler, world.heard)
     asyncio.run(world.scheduler.plan_recovery.start())
-    assert world.heard.scheduled == ["minCount pods are bound, by attempt theirs"]
+    assert world.heard.scheduled == ["minCount pods are bound (attempt theirs)"]
 
 
 def test_the_plan_of_a_group_without_pods_is_removed():

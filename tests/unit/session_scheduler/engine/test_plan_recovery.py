@@ -25,11 +25,11 @@ def set_scheduled(world: World, message):
 
 def test_a_gang_without_a_scheduled_condition_is_acknowledged_again():
     world = World().start().run()
-    reported = [f"minCount pods are bound, by attempt {world.attempt()}"]
+    reported = [f"minCount pods are bound (attempt {world.attempt()})"]
     assert world.heard.scheduled == reported
     world.scheduler.gang_starts.remind()
     assert world.heard.scheduled == reported * 2
-    set_scheduled(world, "minCount pods are bound, by attempt another")
+    set_scheduled(world, "minCount pods are bound (attempt another)")
     world.scheduler.gang_starts.remind()
     assert world.heard.scheduled == reported * 3
     set_scheduled(world, *reported)

@@ -327,8 +327,8 @@ def test_annotations_are_bound_with_the_pod_and_prebind_sees_them() -> None:
         ({"no key!": "x"}, "no key!"),
         ({"fluence.flux-framework.org/held": "x"}, "is reserved"),
         ({"a": "x" * 300_000}, "shorten them"),
-        ({"a": 5}, "expected annotations as strings by key, or None, got "),
-        ("a=b", "expected annotations as strings by key, or None, got "),
+        ({"a": 5}, "expected a mapping of annotation keys to strings, or None, got "),
+        ("a=b", "expected a mapping of annotation keys to strings, or None, got "),
     ],
 )
 def test_an_invalid_annotation_fails_the_group(answer: Any, part: str) -> None:
@@ -361,7 +361,7 @@ FAILING: dict[str, tuple[Callable[[Any], None], str, str]] = {
     "subset of wrong shape": (
         lambda s: s.add_subset_nodes(lambda g, m: [m[1:]]), "subset nodes", "expected masks of 2 bools",
     ),
-    "subset beyond": (beyond, "subset nodes", "a part has rows outside the set of nodes that it divides"),
+    "subset beyond": (beyond, "subset nodes", "a part contains rows outside the set of nodes to divide"),
     "subset none": (lambda s: s.add_subset_nodes(lambda g, m: 5), "subset nodes", "TypeError"),
     "preemptable None": (
         lambda s: s.add_preemptable(lambda g, v: None), "preemptable", "expected True or False, got None",
@@ -387,7 +387,7 @@ def test_an_invalid_answer_fails_the_group_and_no_pod_is_preempted(case: str) ->
 @pytest.mark.parametrize("share", [5, {"cpu": -1}, {"cpu": float("nan")}, {"cpu": True}, {1: 1}, {"cpu": "1"}])
 def test_an_invalid_share_is_an_error(share: Any) -> None:
     session = opened(lambda session: session.add_queue_deserved(lambda queue: share))
-    with pytest.raises(PluginError, match=r"plugin a failed in queue deserved: expected amounts .* or None, got "):
+    with pytest.raises(PluginError, match=r"plugin a failed in queue deserved: expected a mapping .* or None, got "):
         session.queue_deserved("q")
 
 

@@ -46,7 +46,9 @@ def test_an_invalid_weight_is_rejected(weight):
 
 @pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan"), "5", True])
 def test_an_invalid_time_out_of_a_plugin_is_rejected(seconds):
-    with pytest.raises(PluginError, match=r"plugin a failed in hook_seconds: expected seconds above 0, or None, got "):
+    with pytest.raises(
+        PluginError, match=r"plugin a failed in hook_seconds: expected a positive number of seconds, or None, got "
+    ):
         hook_calls([("a", Plugin([], "a", hook_seconds=seconds), None)])
 
 

@@ -194,7 +194,7 @@ CASES = {
     "filter_key not hashable": (key_hook(lambda: []), "unhashable type: 'list'"),
     "prepare raises": (prepare_hook(boom), "prepare"),
     "required amounts as text": (
-        required_hook({"cpu": "1"}), "expected `required_free` to be whole numbers by resource, got {'cpu': '1'}",
+        required_hook({"cpu": "1"}), "expected `required_free` to map resources to whole numbers, got {'cpu': '1'}",
     ),
     "required amounts no mapping": (required_hook(5), "'int' object is not iterable"),
     "prepare refuses without a string": (
@@ -210,10 +210,10 @@ CASES = {
     "placement of strangers": (place_hook(stranger), "placements of the requested tasks only"),
     "placement on no node": (
         place_hook(lambda s, tasks: PlacementStub({tasks[0]: "n99"})),
-        "expected a node's name for default/bad, got 'n99'",
+        "expected a node name for default/bad, got 'n99'",
     ),
     "placement on a number": (
-        place_hook(lambda s, tasks: PlacementStub({tasks[0]: 7})), "expected a node's name for default/bad, got 7",
+        place_hook(lambda s, tasks: PlacementStub({tasks[0]: 7})), "expected a node name for default/bad, got 7",
     ),
     "placement that cannot be read": (place_hook(raising_nodes), "boom"),
     "placement of a list": (place_hook(lambda s, tasks: PlacementStub([1, 2])), "place_group"),
@@ -227,9 +227,9 @@ CASES = {
     "subsets raise": (subsets_hook(boom), "node_subsets"),
     "subsets raise on the way": (subsets_hook(raising_subsets), "node_subsets"),
     "subsets are none": (subsets_hook(lambda session: 5), "node_subsets"),
-    "a subset of indices": (subsets_hook(lambda session: [np.ones(1, np.int64)]), "expected each subset to be a mask"),
+    "a subset of indices": (subsets_hook(lambda session: [np.ones(1, np.int64)]), "expected each subset to be a bool"),
     "a subset of numbers": (
-        subsets_hook(lambda session: [session.table.valid().astype(np.int64)]), "expected each subset to be a mask",
+        subsets_hook(lambda session: [session.table.valid().astype(np.int64)]), "expected each subset to be a bool",
     ),
     "predicate raises": (callback(lambda s: s.add_predicate(for_bad(boom))), "predicate"),
     "predicate answers False": (callback(lambda s: s.add_predicate(for_bad(lambda *_: False))), "expected a string or"),
@@ -426,5 +426,5 @@ def test_a_placement_is_undone_when_the_rest_of_its_plugin_fails():
     cluster.nodes(1)
     cluster.add(gang("g", 2, labels={BAD: "1"}))
     cluster.run(place_hook(answer))
-    cluster.assert_pending("g-0", "expected a node's name for default/g-1, got 'n99'")
+    cluster.assert_pending("g-0", "expected a node name for default/g-1, got 'n99'")
     assert [stub.undone for stub in taken] == [1]

@@ -154,7 +154,9 @@ def test_victims_on_one_node_cannot_suffice_if_an_ancestor_exceeds_its_share_by_
     rules = Reclaim(found, "q2", cpu(1), preemptible=True)
     assert rules.refusal is None, "eight CPUs of its sibling could be evicted"
     assert rules.exceeds_by_more(cpu(5)) is None
-    assert rules.exceeds_by_more(cpu(4)) == "queue 'd1' exceeds its share by more than victims on one node would free"
+    assert (
+        rules.exceeds_by_more(cpu(4)) == "queue 'd1' exceeds its share by more than the victims on one node would free"
+    )
 
 
 def test_two_queues_are_compared_once_for_all_victims(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,4 +43,4 @@ def test_simulate_calls_no_extender_reports_that_and_ignores_its_resources(
     out, err = capsys.readouterr()
     assert json.loads(out)["pods"][0]["node"] == node
     assert status == (0 if node else 1)
-    assert "the extenders of the configuration are not called: they may reject nodes that fit here" in err
+    assert "the extenders in the configuration are not called: they may reject nodes that fit in this simulation" in err

@@ -85,15 +85,15 @@ async def test_a_forbidden_kind_of_one_plugin_causes_a_warning_only_with_the_plu
         found = await live_reader._listed(cluster, "kube-system", {"NodeResourceTopologyMatch"} if enabled else ())
     assert names(found) == ["n1"]
     assert [line["event"] for line in logs] == (
-        ["continuing without NodeResourceTopology objects: 403: no: grant your account get, list and watch of "
-         "NodeResourceTopology objects (RBAC: its ClusterRole)"] if enabled else []
+        ["continuing without NodeResourceTopology objects: 403: no: grant your account the verbs get, list and watch "
+         "on NodeResourceTopology objects (in its ClusterRole)"] if enabled else []
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("error", "remedy"),
     [
-        (Forbidden("list of nodes: 403: no"), "grant your account get, list and watch of Node objects"),
+        (Forbidden("list of nodes: 403: no"), "grant your account the verbs get, list and watch on Node objects"),
         (Unavailable("list of nodes: no answer in time"), "check the cluster's address in the kubeconfig"),
     ],
 )

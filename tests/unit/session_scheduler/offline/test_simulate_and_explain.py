@@ -75,7 +75,7 @@ def test_every_pending_pod_is_listed_with_its_node_or_its_reason():
         ),
         "lost": (
             "nowhere", None,
-            "PodGroup default/nowhere (scheduling.k8s.io) does not exist: create it, or remove the pod's group",
+            "PodGroup default/nowhere (scheduling.k8s.io) does not exist: create it, or remove the group from the pod",
         ),
     }  # fmt: skip
     assert {one["name"]: one["scheduled"] for one in answer["groups"]} == {"g": 2, "nowhere": 0}
@@ -165,8 +165,8 @@ def test_simulate_continues_after_a_plugin_fails(name):
         ({"node": "hacked"}, "the column 'node' is reserved"),
         (["x"], "expected a mapping of column names to values, got list"),
         ({"x": object()}, "expected JSON values"),
-        ({"devices": "gpu 0"}, "expected `devices` to be a list of texts, got 'gpu 0'"),
-        ({"devices": [0, 1]}, "expected `devices` to be a list of texts, got [0, 1]"),
+        ({"devices": "gpu 0"}, "expected `devices` to be a list of strings, got 'gpu 0'"),
+        ({"devices": [0, 1]}, "expected `devices` to be a list of strings, got [0, 1]"),
     ],
 )
 def test_a_plugins_report_cannot_change_the_fields_of_the_core(answer, problem):
@@ -236,7 +236,7 @@ def test_the_reason_of_a_gang_with_rejected_pods_counts_those_that_fit():
 
     objects = node("n1"), pod_group("g", 2), pod("a", group="g"), pod("b", group="g")
     reasons = {one["name"]: one["reason"] for one in simulated(*objects, plugins=[Rejects()])["pods"]}
-    assert reasons["a"] == "pod group default/g needs 2 pods to start and has 2: 1 can be placed"
+    assert reasons["a"] == "pod group default/g needs 2 pods to start and has 2, but only 1 can be placed"
 
 
 def test_a_group_without_min_count_is_listed_as_basic():

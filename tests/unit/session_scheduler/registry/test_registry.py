@@ -255,12 +255,12 @@ def test_a_failing_import_of_anything_else_is_told_as_it_is(distribution):
         (
             {"extra": "api_version = '0'"},
             PluginVersionError,
-            "is built for version 0 of the hooks, this scheduler has 2",
+            "is built for version 0 of the hooks, but this scheduler has 2",
         ),
         (
             {"init": "raise KeyError('x')"},
             PluginConstructionError,
-            r"cannot be built: KeyError: 'x' at acme_spot\.py:18: check its arguments",
+            r"cannot be instantiated: KeyError: 'x' at acme_spot\.py:18: check its arguments",
         ),
         (
             {"extra": "@hookimpl\n    def prefiltre(self, group): ..."},
@@ -307,7 +307,7 @@ def test_a_method_with_a_hooks_name_needs_the_mark(distribution):
         _load("spot")
     assert str(refused.value) == (
         "plugin spot (acme-spot 1.2) has a method Overrides.prefilter, which the scheduler does not call, because it "
-        "lacks the mark of a hook: put @hookimpl above it, or rename it"
+        "is not marked as a hook: put @hookimpl above it, or rename it"
     )
     assert _problem_of("spot") == str(refused.value)
 
@@ -388,7 +388,7 @@ def test_a_plugin_that_keeps_the_clusters_state_cannot_be_there_twice():
         + "profiles: [{schedulerName: a}, {schedulerName: b, plugins: [{name: fluence, args: {matchPolicy: low}}]}]"
     )
     with pytest.raises(
-        PluginArgumentsError, match=r"profiles\[1\]\.plugins\[0\]\.args: another profile has other arguments"
+        PluginArgumentsError, match=r"profiles\[1\]\.plugins\[0\]\.args: another profile has different arguments"
     ):
         Registry(BUILTIN).load_profiles(parse_config(text, "f.yaml"))
 
@@ -418,5 +418,7 @@ def test_profiles_with_and_without_reservation_pods_do_not_fit_together(order: t
         Profile(scheduler_name=f"s{number}", plugins=(PluginConfig(name="GpuSharing", args=arguments[which]),))
         for number, which in enumerate(order)
     )
-    with pytest.raises(PluginArgumentsError, match=r"another profile has other arguments, and GpuSharing has a single"):
+    with pytest.raises(
+        PluginArgumentsError, match=r"another profile has different arguments, and GpuSharing has a single"
+    ):
         Registry(BUILTIN).load_calls(SchedulerConfig(profiles=profiles))

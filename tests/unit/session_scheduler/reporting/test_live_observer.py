@@ -250,7 +250,10 @@ def test_only_sent_requests_count_as_errors_by_their_answer(world: World, sent, 
 
 def test_a_gang_that_timed_out_is_reported_with_numbers(world: World):
     world.observer.gang_timed_out(a_group(3, 3), 2, 60.0)
-    text = "2 pods were bound within 60 s; the gang needs at least 3: evicting the bound pods; the gang starts over"
+    text = (
+        "2 pods were bound within 60 s, but the gang needs at least 3: the scheduler evicts the bound pods, and the "
+        "gang starts over"
+    )
     assert world.reported == [("group", "g", "False", "Unschedulable", text)]
     assert world.count('fluence_groups_total{result="timeout"}') == 1
 
@@ -260,7 +263,9 @@ def test_a_gang_that_timed_out_without_its_leader_is_reported_as_such(world: Wor
     group.pod_group = pod_group("g", 3, sub_groups="leader=1")
     world.observer.gang_timed_out(group, 3, 60.0)
     ((*_, text),) = world.reported
-    assert text.startswith("3 pods were bound within 60 s; the gang needs at least 3 and lacks 1 of sub-group leader: ")
+    assert text.startswith(
+        "3 pods were bound within 60 s, but the gang needs at least 3 and lacks 1 pod of sub-group leader: "
+    )
 
 
 def test_a_started_gang_is_reported_as_scheduled(world: World):

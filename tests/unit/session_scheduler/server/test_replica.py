@@ -354,8 +354,8 @@ async def test_a_leader_is_ready_once_it_has_listed_and_recovered():
         await world.until(world.cluster.asked_to_list.is_set)
         assert world.ready == {
             "leading": None,
-            "synced": "the cluster is not listed yet",
-            "recovered": "plans and bound pods are not recovered yet",
+            "synced": "the cluster's objects have not been listed yet",
+            "recovered": "plans and bound pods have not been recovered yet",
         }
         assert world.slow.served == []
         world.cluster.lists.set()

@@ -81,9 +81,9 @@ def test_nothing_about_plugins_is_changed_once_the_scheduler_runs():
     for change in (lambda: cluster.use(Only, {"nodeName": "n1"}), lambda: cluster.without("NodeName")):
         with pytest.raises(RuntimeError, match="the scheduler is already running"):
             change()
-    with pytest.raises(LookupError, match="there is no plugin 'only': there are SchedulingGates"):
+    with pytest.raises(LookupError, match="there is no plugin 'only'; available: SchedulingGates"):
         cluster.plugin("only")
-    with pytest.raises(LookupError, match="there is no plugin 'only': there are none"):
+    with pytest.raises(LookupError, match="there is no plugin 'only'; available: none"):
         FakeCluster().plugin("only")
 
 
@@ -101,7 +101,7 @@ def test_what_waits_is_judged_node_by_node():
             cluster.assert_refused("p", "n1", **wrong)
     with pytest.raises(AssertionError, match=r"spare scores .*, n2 1"):
         cluster.assert_preferred("p", "spare", than="n2")
-    with pytest.raises(LookupError, match="there is no node n9: there are n1, n2, spare"):
+    with pytest.raises(LookupError, match="there is no node n9; available: n1, n2, spare"):
         cluster.assert_fits("p", "n9")
     with pytest.raises(LookupError, match="is not pending: call this before it is bound"):
         cluster.schedule().verdicts("p")
@@ -113,7 +113,7 @@ def test_an_assertion_that_does_not_hold_says_what_is_so():
         cluster.assert_bound("large")
     with pytest.raises(AssertionError, match=r"^pod default/large is not bound: 0/1"):
         cluster.assert_all_bound()
-    with pytest.raises(AssertionError, match="fits: expected on n2, is bound to n1"):
+    with pytest.raises(AssertionError, match="fits: expected on n2, but it is bound to n1"):
         cluster.assert_bound("fits", "n2")
     with pytest.raises(
         AssertionError, match=r"large is pending: expected a reason with 'memory', got .*Insufficient cpu"
@@ -129,7 +129,7 @@ def test_an_assertion_that_does_not_hold_says_what_is_so():
 def test_a_pod_that_ends_makes_room_for_one_that_waits():
     cluster = FakeCluster().nodes(1).pods(2, cpu="3").schedule()
     (waiting,) = (name for name in ("p-0", "p-1") if cluster.node_of(name) is None)
-    with pytest.raises(LookupError, match="only a bound pod can end"):
+    with pytest.raises(LookupError, match="only a bound pod can finish"):
         cluster.end(waiting)
     running = "p-1" if waiting == "p-0" else "p-0"
     cluster.end(running).advance(1).schedule().assert_bound(waiting, "n1")
@@ -175,7 +175,7 @@ def test_binds_fail_for_as_long_as_the_test_says():
     for _ in range(3):
         cluster.schedule().assert_pending("p", reason="a policy refuses it").advance(20)
     cluster.mend_binds().schedule().assert_bound("p")
-    with pytest.raises(ValueError, match="expected times of 1 or more, or None for all binds of default/p, got 0"):
+    with pytest.raises(ValueError, match="expected times to be at least 1, or None for all binds of default/p, got 0"):
         cluster.fail_binds("p", times=0)
 
 
@@ -263,7 +263,7 @@ def test_what_the_test_put_on_a_node_may_be_too_much_and_the_scheduler_puts_noth
 
 def test_a_plugin_that_lets_a_node_be_overcommitted_is_found():
     cluster = FakeCluster().without("NodeResourcesFit").nodes(1).pod("load", cpu="9", bound_to="n1").pod("p", cpu="2")
-    with pytest.raises(InvariantError, match="node n1: cpu: 11000 used of 4000"):
+    with pytest.raises(InvariantError, match="node n1: cpu: 11000 used, more than the 4000 allocatable"):
         cluster.schedule()
 
 
@@ -291,7 +291,7 @@ def test_a_pod_that_waits_without_a_reason_is_found():
 def test_a_pod_that_the_scheduler_does_not_know_is_found():
     cluster = FakeCluster().nodes(1).pod("p").schedule()
     cluster.scheduler.cache.remove(cluster.find(Pod, "p"))
-    with pytest.raises(InvariantError, match="pod default/p is in the cluster, and not in the scheduler"):
+    with pytest.raises(InvariantError, match="pod default/p is in the cluster, but not in the scheduler"):
         cluster.assert_invariants()
 
 
