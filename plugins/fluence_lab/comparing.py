@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fluence_lab import drawing, frames
 from fluence_lab.view import Column, Figure, Table, View
-from fluence_lab.words import count, percent, sentence, share, table, verb
+from fluence_lab.words import count, percent, sentence, share, table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,7 +72,7 @@ class Comparison:
         first, second = self._sums["scheduled"]
         text = f"{self._names[0]}: {first:g} placed; {self._names[1]}: {second:g} placed."
         number = len(self._pods)
-        return f"{text} {count(number, 'pod')} {verb(number, 'is', 'are')} decided differently."
+        return f"{text} The decisions differ for {count(number, 'pod')}."
 
     def _tables(self) -> list[Table]:
         first, second = self._names

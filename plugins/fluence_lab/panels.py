@@ -92,8 +92,8 @@ def installed() -> list[Panel]:
             panel = entry.load()
         except Exception as error:  # any exception of the import is the distribution's error
             problem = f"{type(error).__name__}: {error}"
-            raise InputError(f"{offer} cannot be imported: {problem}: fix or reinstall it") from error
+            raise InputError(f"{offer} cannot be imported ({problem}); fix or reinstall it") from error
         if not isinstance(panel, Panel):
-            raise InputError(f"{offer}: expected a fluence_lab.panels.Panel, got {panel!r}: fix it")
+            raise InputError(f"{offer}: expected a fluence_lab.panels.Panel, got {panel!r}; fix it")
         found.append(panel)
     return sorted(found, key=lambda panel: (panel.order, panel.title))

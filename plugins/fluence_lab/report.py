@@ -29,7 +29,7 @@ class HtmlReport:
         """Raises InputError if a package is missing, or the file cannot be in its directory."""
         require("--html", "bokeh", requirement="fluence-scheduler[dashboard]")
         if not path.parent.is_dir():
-            raise InputError(f"--html {path}: {path.parent} is not a directory: create it, or name another file")
+            raise InputError(f"--html {path}: {path.parent} is not a directory; create it, or name another file")
         self._path = path
 
     def write(self, command: str, result: Mapping[str, Any], scheduler: Any = None) -> None:
@@ -51,7 +51,7 @@ class HtmlReport:
         except OSError as error:
             beside.unlink(missing_ok=True)
             remedy = "name another file"
-            raise InputError(f"--html {self._path}: cannot be written: {error.strerror}: {remedy}") from error
+            raise InputError(f"--html {self._path}: cannot be written ({error.strerror}); {remedy}") from error
 
 
 def views_of(command: str, result: Mapping[str, Any], observed: Observed | None = None) -> list[View]:

@@ -79,7 +79,7 @@ def test_a_job_lives_through_restarts_from_its_producers_start_to_its_end(quantu
         said = pod["metadata"]["annotations"]
         assert (said[f"{PREFIX}backend"], said[f"{PREFIX}attr-region"]) == ("aurora", "here")
         assert env_of(pod)["FLUENCE_COORDINATION_ROLE"] == "consumer"
-    assert quantum.wait_event(bound[0]["metadata"]["name"], "ProducerRuns")["note"].startswith("its producer runs")
+    assert quantum.wait_event(bound[0]["metadata"]["name"], "ProducerRuns")["note"].startswith("the producer runs")
     scheduler.kill()
     for pod in pods.all():
         pods.set_phase(pod, "Succeeded")

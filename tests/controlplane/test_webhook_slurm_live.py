@@ -169,7 +169,7 @@ def test_nobody_makes_a_pod_with_a_mark(
 ) -> None:
     status, answer = managed.ask(scheduler, MARKS[mark])
     assert status == HTTPStatus.FORBIDDEN
-    assert "only slurm-bridge-scheduler sets these fields: create the pod without them" in answer["message"]
+    assert "only slurm-bridge-scheduler sets these fields; create the pod without them" in answer["message"]
 
 
 # ---------------------------------------------------------------------- marks

@@ -25,7 +25,7 @@ NODE = "portforward"
 POD = "fluence-dashboard-0"
 SERVICE = "/api/v1/namespaces/kube-system/services/fluence-dashboard"
 _OPEN = re.compile(
-    r"^fluence dashboard: open (http://127\.0\.0\.1:(\d+)) and sign in with a token of the cluster "
+    r"^fluence dashboard: open (http://127\.0\.0\.1:(\d+)) and sign in with a token for the cluster "
     r"\(Service kube-system/fluence-dashboard\)$",
     re.MULTILINE,
 )

@@ -213,9 +213,9 @@ def test_a_dashboard_without_permission_to_list_them_has_no_such_page(pools: Wor
     with ExitStack() as stack:
         found = dashboard(pools, stack, "no-pools")
         said = pools.until("line in the log", lambda: [
-            line for line in found.log.read_text().splitlines() if "a panel cannot read what it shows" in line
+            line for line in found.log.read_text().splitlines() if "a panel cannot read its data" in line
         ])  # fmt: skip
-        assert f"{MASTER_QUEUES}: not allowed to list MasterQueues: request this permission (" in said[0]
+        assert f"{MASTER_QUEUES}: not allowed to list MasterQueues; request this permission (" in said[0]
         token = pools.plane.token()
         assert found.get("/master-queue", token)[0] == HTTPStatus.NOT_FOUND
         assert 'href="master-queue"' not in found.get("/overview", token)[1]

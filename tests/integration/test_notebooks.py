@@ -38,7 +38,7 @@ def test_both_notebooks_are_there_and_have_no_outputs() -> None:
 def test_what_if_finds_what_a_full_cluster_needs() -> None:
     texts = shown("what-if.ipynb")
     assert texts[0].startswith("Overview: 8 pods are pending and 18 run on 6 nodes.")
-    assert any("now: 1 placed; two more: 4 placed. 4 pods are decided differently." in text for text in texts)
+    assert any("now: 1 placed; two more: 4 placed. The decisions differ for 4 pods." in text for text in texts)
     assert "now 1 7.0 two more 4 7.0 two more, and the rule 7 15.0 without anti-affinity 3 7.0" in texts[-1]
     assert "training-1, training-2, training-3, training-4 two more, and the rule index" in texts[-1]
 

@@ -275,7 +275,7 @@ def test_another_owners_queue_is_left_alone_and_said(plane: QueuesPlane, nats: N
             MASTER_QUEUES,
             lambda found: (
                 found["second"].get("status", {}).get("problems")
-                == ["ClusterQueue group1: has another owner: choose another name"]
+                == ["ClusterQueue group1: has another owner; choose another name"]
             ),
         )
         assert plane.items(CLUSTER_QUEUES)["group1"] == made

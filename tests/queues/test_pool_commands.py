@@ -244,5 +244,5 @@ def _admitted(workload: dict[str, Any]) -> bool:
 def test_without_a_controller_the_list_says_so(plane: QueuesPlane, nats: NatsServer) -> None:
     plane.create(master_queue(nats.url))
     table = said(*FLUENCE, "pool", "list", "--kubeconfig", plane.kubeconfig(ADMIN))
-    assert "masterqueue: no controller reconciles it: start `fluence master-queue`" in table
+    assert "masterqueue: no controller reconciles it; start `fluence master-queue`" in table
     assert nats.password not in table

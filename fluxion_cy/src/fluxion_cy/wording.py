@@ -163,7 +163,7 @@ class Sentences:
             f"{number} {'has' if number == 1 else 'have'} enough {self.words.name(kind, self.units[kind])}"
             for kind, number in having.items()
         ]
-        text = f"{self._subject(places)} has {wanted} at once{self._when}{self._notes(having)}"
+        text = f"{self._subject(places)} has {wanted} at the same time{self._when}{self._notes(having)}"
         return self._ended(f"{text}; of {places}, {joined(counts)}{places.too_small}")
 
     def total(self, places: Places, amounts: Mapping[str, tuple[int, int]], times: int, who: str) -> str:

@@ -110,7 +110,7 @@ class LocalAccess:
 class ReviewedAccess:
     """Tokens of the cluster."""
 
-    hint = "A token of the cluster, for example from: kubectl create token NAME"
+    hint = "A token for the cluster, for example from: kubectl create token NAME"
 
     def __init__(self, reviews: AccessReviews, now: Callable[[], float] = time.monotonic) -> None:
         """`now`: monotonic seconds."""
@@ -122,7 +122,7 @@ class ReviewedAccess:
     async def user(self, token: str) -> User:
         """The user of a token. Raises DeniedError."""
         if not token or len(token) > MOST_TOKEN:
-            raise DeniedError(401, "enter a token of the cluster")
+            raise DeniedError(401, "enter a token for the cluster")
         user: User | None = await self._reviewed(self._reviews.user(token))
         if user is None:
             raise DeniedError(401, "the API server does not accept this token: it is invalid or has expired")

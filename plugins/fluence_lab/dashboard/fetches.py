@@ -43,7 +43,7 @@ class Fetches:
 
     async def _fetch(self, panel: str, fetch: Callable[[Any], Awaitable[object]], api: Any) -> None:
         """Keep the answer. An error is logged once, until the next answer, and the last answer stays."""
-        with self._failures.logged("a panel cannot read what it shows", trace=False, panel=panel):
+        with self._failures.logged("a panel cannot read its data", trace=False, panel=panel):
             async with asyncio.timeout(LIMIT_SECONDS):
                 answer = await fetch(api)
             if panel not in self._answers or answer != self._answers[panel]:

@@ -86,8 +86,8 @@ async def _service(command: Sequence[str]) -> tuple[str, str]:
     if len(found) > 1:
         names = ", ".join(f"{namespace}/{name}" for namespace, name in sorted(found))
         raise InputError(
-            f"several Services have the label {LABEL}: {names}: run kubectl port-forward for the one you trust: it "
-            "receives your token"
+            f"several Services have the label {LABEL} ({names}): run kubectl port-forward for the one that "
+            "you trust, because it receives your token"
         )
     return found.pop()
 
@@ -99,6 +99,6 @@ async def _forward(process: Process, namespace: str, name: str) -> None:
         found = _FORWARDING.search(line)
         if found and not shown:
             shown = True
-            text = f"open http://{found[1].decode()} and sign in with a token of the cluster"
+            text = f"open http://{found[1].decode()} and sign in with a token for the cluster"
             print(f"fluence dashboard: {text} (Service {namespace}/{name})", file=sys.stderr, flush=True)
     await process.wait()

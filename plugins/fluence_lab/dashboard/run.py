@@ -79,7 +79,7 @@ async def serve(options: Options) -> int:
                 access.show = lambda token: _say(f"open {address}/?token={token} (it works once)")
                 access.renew()
             else:
-                _say(f"serving {address}: sign in with a token of the cluster")
+                _say(f"serving {address}: sign in with a token for the cluster")
             tasks: list[Coroutine[Any, Any, None]] = [dashboard.pages.run()]
             if not options.files:
                 api = await stack.enter_async_context(await dynamic_client.connect(options.kubeconfig, options.context))
@@ -135,7 +135,7 @@ async def _opened_files(options: Options) -> tuple[Observes, list[Panel], str]:
     saved = simulation(options.files[0]) if len(options.files) == 1 else None
     if saved is not None:
         if options.simulate:
-            raise InputError(f"--simulate: {options.files[0]} is the result of a simulation: remove the option")
+            raise InputError(f"--simulate: {options.files[0]} is the result of a simulation; remove the option")
         return ResultObserver(options.files[0]), [result_panel(saved)], ""
     if options.simulate:
         result, observer = await simulated(options.files, config=options.settings)
@@ -177,7 +177,7 @@ def tls_context(files: tuple[str, str] | None) -> ssl.SSLContext | None:
         context.load_cert_chain(*files, password=lambda: b"")
     except OSError as error:
         raise InputError(
-            f"--tls-cert {files[0]}, --tls-key {files[1]}: {error.strerror or error}: name PEM files"
+            f"--tls-cert {files[0]}, --tls-key {files[1]}: {error.strerror or error}; name PEM files"
         ) from error
     return context
 

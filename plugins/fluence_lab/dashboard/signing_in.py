@@ -97,7 +97,7 @@ def _cookie(request: web.Request) -> str:
     try:
         port = urlsplit(f"//{request.host}").port
     except ValueError:
-        raise DeniedError(400, "the header Host is wrong") from None
+        raise DeniedError(400, "the Host header is wrong") from None
     return f"fluence-dashboard-{port or 'default'}"
 
 

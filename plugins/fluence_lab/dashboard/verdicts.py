@@ -60,7 +60,7 @@ class Verdicts:
             before = dict(self._known)
             for key in list(self._wanted):
                 del self._wanted[key]
-                with self._failures.logged("a pod cannot be explained", pod=key):
+                with self._failures.logged("cannot explain why a pod waits", pod=key):
                     await self.fetch(key)
                 await asyncio.sleep(0)
             if any(before.get(key, (0.0, None))[1] != answer for key, (_, answer) in self._known.items()):

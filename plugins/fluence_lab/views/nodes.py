@@ -60,7 +60,8 @@ def nodes(observed: Observed, query: Mapping[str, str] | None = None) -> View:
         shown = _named(known, shown, node)
         rows = set(shown.tolist())
         blocks = {name: own for name, own in blocks.items() if not rows.isdisjoint(own.tolist())}
-        about += f" {count(len(shown), 'node')} {verb(len(shown), 'has', 'have')} {node!r} in the name."
+        have, names = ("has", "its name") if len(shown) == 1 else ("have", "their names")
+        about += f" {count(len(shown), 'node')} {have} {node!r} in {names}."
     column = known.resources.index(query["resource"]) if query.get("resource") in known.resources else 0
     detailed = len(shown) <= MOST_NODES
     cells = _node_cells(known, shown) if detailed else _block_cells(known, blocks)
@@ -84,7 +85,7 @@ def _named(known: Nodes, rows: NDArray[np.int64], text: str) -> NDArray[np.int64
 
 
 def _about_block(block: str, known: bool) -> str:
-    return f" Shown: {block}." if known else f" {block} is not a block of these nodes."
+    return f" Shown: {block}." if known else f" These nodes have no block {block}."
 
 
 def _summary(known: Nodes, gpus: Sequence[Gpu]) -> str:
@@ -92,7 +93,7 @@ def _summary(known: Nodes, gpus: Sequence[Gpu]) -> str:
     unready = sum(state != "Ready" for state in known.states)
     text = count(total, "node")
     if known.levels:
-        text += " in " + listed([f"{number:,} domains of {level}" for level, number in _domains(known).items()])
+        text += " in " + listed([f"{number:,} {level} domains" for level, number in _domains(known).items()])
     text += (
         f"; {count(unready, 'node')} {verb(unready, 'is', 'are')} not ready for pods." if unready else ", all ready."
     )
@@ -216,8 +217,8 @@ def _fill_in_words(fill: NDArray[np.float64], what: str, resource: str) -> str:
         return "There are no nodes."
     full, empty = int((fill >= 0.95).sum()), int((fill <= 0.05).sum())
     return (
-        f"Of {count(len(fill), what[:-1])}, {full:,} {verb(full, 'is', 'are')} at least 95 % full of {resource}, "
-        f"{empty:,} at most 5 %. The mean is {percent(float(fill.mean()))}."
+        f"Of {count(len(fill), what[:-1])}, {full:,} {verb(full, 'has', 'have')} at least 95 % of {resource} "
+        f"allocated, {empty:,} at most 5 %. The mean is {percent(float(fill.mean()))}."
     )
 
 

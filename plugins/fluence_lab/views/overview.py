@@ -141,13 +141,13 @@ def _draw_utilisation(sources: Mapping[str, ColumnDataSource]) -> Model:
 
 def _pods_figure(history: History) -> Figure:
     lines = _lines(history, ("pending", "running"))
-    text = _last(lines, "{pending} pending and {running} running pods", "Nothing was observed yet.")
+    text = _last(lines, "{pending} pending and {running} running pods", "Nothing has been observed yet.")
     return Figure("over-time", "Pods over time", text, {"lines": lines}, _draw_pods, _LEAST_SAMPLES)
 
 
 def _rates_figure(history: History) -> Figure:
     lines = _lines(history, ("cycles", "binds"))
-    nothing = "Cycles are unknown: they are read from --scheduler-metrics or --prometheus."
+    nothing = "Cycles are unknown: set --scheduler-metrics or --prometheus to show them."
     text = _last(lines, "{cycles} cycles and {binds} binds per second", nothing)
     return Figure("rates", "Cycles and binds per second", text, {"lines": lines}, _draw_rates, _LEAST_SAMPLES)
 

@@ -48,7 +48,9 @@ def pending(observed: Observed, query: Mapping[str, str] | None = None, verdicts
     summary = _summary(observed, waiting, found, search, reasons)
     if chosen:
         reason = str((answer or {}).get("reason") or (answer or {}).get("summary") or "")
-        summary += f" {chosen}: {sentence(reason)}" if answer is not None else f" {chosen} is not a pending pod here."
+        summary += (
+            f" {chosen}: {sentence(reason)}" if answer is not None else f" There is no pending pod {chosen} here."
+        )
     return View("pending", "Why pending", summary, tuple(figures), tuple(tables))
 
 
@@ -74,7 +76,7 @@ def _summary(
 ) -> str:
     hidden = observed.hidden.get("pending", 0)
     if search:
-        names = f"{verb(len(found), 'has', 'have')} {search!r} in the name"
+        names = f"{verb(len(found), 'has', 'have')} {search!r} in {verb(len(found), 'its name', 'their names')}"
         text = f"{count(len(found), 'pending pod')} of {len(waiting):,} {names}"
     else:
         text = f"{count(len(waiting), 'pod')} {verb(len(waiting), 'waits', 'wait')}"

@@ -23,7 +23,9 @@ def device_plugin(
     capacity: Annotated[
         int | None,
         typer.Option(
-            "--capacity", metavar="N", help="Units of each type. Default: FLUENCE_RESOURCE_CAPACITY, or 1000."
+            "--capacity",
+            metavar="N",
+            help="The number of units of each type. Default: FLUENCE_RESOURCE_CAPACITY, or 1000.",
         ),
     ] = None,
     kubelet_dir: Annotated[

@@ -65,7 +65,7 @@ class Devices:
         if len(listed) <= MOST_ENV_BYTES:
             env[DEVICES_ENV + self._suffix] = listed
         else:
-            log.warning("%s: %d devices in one container: too many to name in a variable", self.type, len(devices))
+            log.warning("%s: one container has %d devices, too many to name in a variable", self.type, len(devices))
         return env
 
     def prefer(self, request: api.PreferredAllocationRequest) -> api.PreferredAllocationResponse:

@@ -69,7 +69,7 @@ class ApiServer:
             read_token(self._token)
             tls = api_server_tls(cafile=str(account / "ca.crt"))
         except (OSError, ValueError) as error:
-            raise InputError(f"--report-gpus: cannot use the service account in {account}: {error}: run it in a pod "
+            raise InputError(f"--report-gpus: cannot use the service account in {account}: {error}; run it in a pod "
                              "that mounts the token") from error  # fmt: skip
         self._endpoint = Endpoint(host, port, tls)
         self._pool = HttpPool(1, connect_seconds=_PATCH_SECONDS)

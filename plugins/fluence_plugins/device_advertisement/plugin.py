@@ -79,7 +79,7 @@ class DevicePlugin:
         while True:
             kubelet = self._kubelet.identity()
             if kubelet is None and not reported:
-                log.warning("waiting for the kubelet in %s", self._folder)
+                log.warning("waiting for the kubelet's socket in %s", self._folder)
             reported = kubelet is None
             for advertisement, _ in self._offered.values():
                 advertisement.check(kubelet)

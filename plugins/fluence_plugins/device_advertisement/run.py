@@ -83,5 +83,5 @@ def _folder(option: str) -> Path:
 def _capacity(option: int | None) -> int:
     name, units = ("--capacity", option) if option is not None else (CAPACITY_ENV, capacity_of_environment())
     if not 1 <= units <= MOST_DEVICES:
-        raise InputError(f"{name}: {units}: use a whole number from 1 to {MOST_DEVICES}, the kubelet's limit")
+        raise InputError(f"{name}: expected a whole number from 1 to {MOST_DEVICES}, the kubelet's limit, got {units}")
     return units

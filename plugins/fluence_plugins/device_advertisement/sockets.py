@@ -54,12 +54,14 @@ def is_served(path: Path) -> bool:
 def check_folder(folder: Path) -> None:
     """Raise InputError unless sockets can be created there."""
     if not folder.is_dir():
-        raise InputError(f"--kubelet-dir: {folder}: no such directory: use the directory that contains kubelet.sock")
+        raise InputError(
+            f"--kubelet-dir: directory {folder} does not exist; use the directory that contains kubelet.sock"
+        )
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"--kubelet-dir: {folder}: not writable: run as a user with write permission, usually root")
+        raise InputError(f"--kubelet-dir: {folder} is not writable; run as a user with write permission, usually root")
     most = LONGEST_SOCKET_PATH - 1 - LONGEST_SOCKET_NAME
     if len(os.fsencode(folder)) > most:
-        raise InputError(f"--kubelet-dir: {folder}: too long for socket paths: use at most {most} bytes")
+        raise InputError(f"--kubelet-dir: {folder} is too long for socket paths; use at most {most} bytes")
 
 
 def remove_stale(folder: Path) -> list[str]:

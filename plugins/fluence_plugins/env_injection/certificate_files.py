@@ -54,7 +54,7 @@ class CertificateFiles:
         try:
             certificate, key = self._certificate.read_bytes(), self._key.read_bytes()
         except OSError as error:
-            raise InputError(f"{error.filename}: cannot be read ({error.strerror}): name a readable file") from None
+            raise InputError(f"{error.filename}: cannot be read ({error.strerror}); name a readable file") from None
         chain = certificate + b"\n" + key
         if chain != self._chain:
             try:
@@ -62,8 +62,8 @@ class CertificateFiles:
                 self._serve(chain)
             except (DamagedError, OSError):
                 raise InputError(
-                    f"{self._certificate} and {self._key}: not a certificate and its key: name PEM files, the key "
-                    "without a passphrase"
+                    f"{self._certificate} and {self._key} are not a matching certificate and key; use PEM files, "
+                    "and a key without a passphrase"
                 ) from None
             self._chain, self._expiry = chain, until
             self._metrics.serves(until)

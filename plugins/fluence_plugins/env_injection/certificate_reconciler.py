@@ -178,7 +178,7 @@ class CertificateReconciler:
         try:
             found = material_of(secret)
             if found is None:
-                return self._new_keys(now, "it was empty: created new keys")
+                return self._new_keys(now, "created new keys, because it was empty")
             return renewed(found, self.names, now) or (found, None)
         except DamagedError as error:
             log.error("Secret %s/%s is unusable: %s", self.place.namespace, self.place.name, error)

@@ -88,7 +88,9 @@ def webhook(
     ] = 60.0,
     tls_cert: Annotated[
         str | None,
-        typer.Option("--tls-cert", metavar="FILE", help="Serve this certificate; do not create or patch one."),
+        typer.Option(
+            "--tls-cert", metavar="FILE", help="Serve this certificate; do not create one or patch the configuration."
+        ),
     ] = None,
     tls_key: Annotated[
         str | None, typer.Option("--tls-key", metavar="FILE", help="The key of that certificate.")
@@ -149,7 +151,7 @@ def _checked(option: str, name: str) -> str:
     except ValueError:
         if not _DNS_NAME.fullmatch(name):
             raise InputError(
-                f"{option}: {name!r} is not a valid DNS name: use lower-case letters, digits, - and ."
+                f"{option}: {name!r} is not a valid DNS name; use lower-case letters, digits, - and ."
             ) from None
     return name
 

@@ -80,7 +80,7 @@ def wrong_size(text: str, where: str) -> Refusal | None:
     """The refusal of an invalid group size; None if it is valid."""
     if parsed_size(text) is not None:
         return None
-    return Refusal(f"{where}: expected a number of pods from 1 to {LARGEST}, got {shown(text)}: correct or remove it")
+    return Refusal(f"{where}: expected a number of pods from 1 to {LARGEST}, got {shown(text)}; correct or remove it")
 
 
 def _count(spec: Mapping[str, Any], field: str, default: int) -> int:

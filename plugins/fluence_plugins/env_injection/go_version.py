@@ -72,7 +72,7 @@ class GoQuantumHandler(QuantumHandler):
         self._sidecar_image = settings.sidecar_image
         if settings.api is None:
             raise InputError(
-                "--go-compatible: needs an API server, which the webhook does not use with --tls-cert: "
+                "--go-compatible: needs an API server, which the webhook does not use with --tls-cert; "
                 "omit --tls-cert, and the webhook creates its certificate"
             )
         self._connect: Callable[[], Awaitable[KubeApi]] = settings.api
@@ -93,9 +93,9 @@ class GoQuantumHandler(QuantumHandler):
                         return [each for each in decision if each != _ASSIGNED]
                     await self._create_account(request.namespace)
         except Forbidden as error:
-            return Refusal(f"--go-compatible: {error}: apply {MANIFEST}", 500)
+            return Refusal(f"--go-compatible: {error}; apply {MANIFEST}", 500)
         except ClusterError as error:
-            return Refusal(f"--go-compatible: {error}: create the pod again", 503)
+            return Refusal(f"--go-compatible: {error}; create the pod again", 503)
         except ReservedError as error:
             return Refusal(str(error))
         return decision
@@ -225,7 +225,7 @@ def _check_used(claim: Mapping[str, Any]) -> None:
     if not metadata.get("ownerReferences") and datetime.now(UTC) - made > _RESERVED:
         raise ReservedError(
             f"{_WHERE}: PodGroup {metadata['namespace']}/{metadata['name']} is reserved for a producer, but no pod "
-            "owns it: delete the PodGroup if that pod does not exist, and create the pods again"
+            "owns it; delete the PodGroup if that pod does not exist, and create the pods again"
         )
 
 

@@ -123,7 +123,7 @@ def load_handlers(names: Sequence[str], settings: HandlerSettings) -> dict[str, 
     if unknown or not names:
         what = f"unknown handler {unknown[0]!r}" if unknown else "expected at least one handler"
         raise InputError(
-            f"--handlers: {what}: choose from {', '.join(sorted(known)) or 'those of an installed plugin'}"
+            f"--handlers: {what}; choose from {', '.join(sorted(known)) or 'those of an installed plugin'}"
         )
     handlers: dict[str, Handler] = {}
     for name in dict.fromkeys(names):
@@ -131,10 +131,10 @@ def load_handlers(names: Sequence[str], settings: HandlerSettings) -> dict[str, 
             build: Builder = known[name].load()
         except Exception as error:  # any error on import is a fault of that distribution
             problem = " ".join(f"{type(error).__name__}: {error}".split())
-            raise InputError(f"--handlers: {name} cannot be imported: {problem}: fix or reinstall it") from error
+            raise InputError(f"--handlers: {name} cannot be imported ({problem}); fix or reinstall it") from error
         handler = build(settings)
         lacks = [each for each in ("operations", "contract", "mutate", "run") if not hasattr(handler, each)]
         if lacks:
-            raise InputError(f"--handlers: {name} is not a handler: it has no {lacks[0]}: fix or uninstall it")
+            raise InputError(f"--handlers: {name} is not a handler: it has no {lacks[0]}; fix or uninstall it")
         handlers[name] = handler
     return handlers

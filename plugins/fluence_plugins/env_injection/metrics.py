@@ -44,7 +44,7 @@ class WebhookMetrics:
         )  # fmt: skip
         self._written = Counter(
             PREFIX + "certificate_writes",
-            "How many times this replica wrote the Secret: created, renewed or restored it.",
+            "How many times this replica created, renewed or restored the Secret.",
             registry=registry,
         )  # fmt: skip
         self._checks = Counter(

@@ -26,7 +26,9 @@ LONGEST_GROUP: Final = 63 - len(words.PRODUCER_SUFFIX)
 """The maximum number of characters of a group, so that the producer's group fits into a label."""
 _DEPLOYMENT: Final = ("apps", "Deployment")
 _SHARED: Final = f"{words.COORDINATION}: {words.SHARED}"
-_ONE_POD_GROUP: Final = "pods of one PodGroup cannot start as a producer and later consumers: remove this field"
+_ONE_POD_GROUP: Final = (
+    "pods of one PodGroup start together, but consumers start after their producer; remove this field"
+)
 
 
 class QuantumHandler:
@@ -84,7 +86,7 @@ class QuantumHandler:
             return wrong or []
         if kind != JOB[1]:
             return Refusal(
-                f"{_SHARED}: all pods of a {kind} are equal, and none of them can be the producer: use a Job with "
+                f"{_SHARED}: all pods of a {kind} are equal, and none of them can be the producer; use a Job with "
                 "spec.completionMode Indexed"
             )
         spec = workload["spec"]
@@ -97,7 +99,7 @@ class QuantumHandler:
         where = f"spec.template.metadata.annotations[{GROUP_SIZE_ANNOTATION}]"
         wrong = wrong_size(text, where)
         if wrong is None and int(text) > size:
-            wrong = Refusal(f"{where} is {text}, but spec.parallelism is {size}: remove the annotation")
+            wrong = Refusal(f"{where} is {text}, but spec.parallelism is {size}; remove the annotation")
         return wrong or []
 
     # ------------------------------------------------------------------ pods
@@ -161,10 +163,10 @@ class QuantumHandler:
             return []
         where = f"metadata.labels[{words.OBSERVE_LABEL}]"
         if self._image is None:
-            return Refusal(f"{where}: the webhook has no image for {CONTAINER}: set {OPTION}, or remove the label")
+            return Refusal(f"{where}: the webhook has no image for {CONTAINER}; set {OPTION}, or remove the label")
         if not patches.requests_device(spec):
             return Refusal(
-                f"{where}: the pod requests no {REQUEST_PREFIX}…, so there is nothing to observe: remove the label"
+                f"{where}: the pod requests no {REQUEST_PREFIX}…, so there is nothing to observe; remove the label"
             )
         return self._sidecar(spec, self._image, variables)
 
@@ -196,7 +198,7 @@ def _wrong_role(annotations: Mapping[str, str], spec: Mapping[str, Any]) -> Refu
     if annotations.get(words.COORDINATION) == words.SHARED and gated == consumes:
         return None
     return Refusal(
-        f"metadata.annotations[{words.ROLE}]: only the webhook sets this annotation: create the pod without it"
+        f"metadata.annotations[{words.ROLE}]: only the webhook sets this annotation; create the pod without it"
     )
 
 
@@ -207,18 +209,18 @@ def _unshareable(workload: Mapping[str, Any], spec: Mapping[str, Any], labels: M
     metadata = workload.get("metadata")
     name = labels.get(GROUP_LABEL) or (metadata.get("name") if isinstance(metadata, dict) else None) or ""
     if spec.get("completionMode") != "Indexed":
-        why = "spec.completionMode: the producer is the pod with index 0: set Indexed"
+        why = "spec.completionMode: the producer is the pod with index 0; set Indexed"
     elif spec.get("completions") != parallelism or not isinstance(parallelism, int) or not 1 <= parallelism <= LARGEST:
-        why = "spec.completions: all pods must run at once: set it equal to spec.parallelism"
+        why = "spec.completions: all pods must run at the same time; set it equal to spec.parallelism"
     elif "backoffLimitPerIndex" in spec and spec["backoffLimitPerIndex"] is not None:
-        why = "spec.backoffLimitPerIndex: the producer could fail while its consumers wait: use backoffLimit"
+        why = "spec.backoffLimitPerIndex: the producer could fail while its consumers wait; use backoffLimit"
     elif "schedulingGroup" in inner:
         why = f"spec.template.spec.schedulingGroup: {_ONE_POD_GROUP}"
     elif not patches.requests_device(inner):
         why = f"spec.template.spec.containers: none requests a {REQUEST_PREFIX}…, so there is nothing to share"
     elif isinstance(name, str) and len(name) > LONGEST_GROUP:
         why = (
-            f"the group {shown(name)} has more than {LONGEST_GROUP} characters: add the label {GROUP_LABEL} to its pods"
+            f"the group {shown(name)} has more than {LONGEST_GROUP} characters; add the label {GROUP_LABEL} to its pods"
         )
     else:
         return None
@@ -231,14 +233,14 @@ def _no_member(
     """The refusal of a pod that can be neither producer nor consumer; None if it can."""
     index = annotations.get(words.INDEX, "")
     if not (index.isascii() and index.isdigit()):
-        why = f"metadata.annotations[{words.INDEX}]: the producer is the pod with index 0: use an Indexed Job"
+        why = f"metadata.annotations[{words.INDEX}]: the producer is the pod with index 0; use an Indexed Job"
     elif not group:
-        why = f"metadata.labels[{GROUP_LABEL}]: is missing, and no Job owns the pod: add the label"
+        why = f"metadata.labels[{GROUP_LABEL}]: is missing, and no Job owns the pod; add the label"
     elif len(group) > LONGEST_GROUP:
-        why = f"the group {shown(group)} has more than {LONGEST_GROUP} characters: use a shorter label {GROUP_LABEL}"
+        why = f"the group {shown(group)} has more than {LONGEST_GROUP} characters; use a shorter label {GROUP_LABEL}"
     elif size is None:
         why = (
-            f"metadata.annotations[{GROUP_SIZE_ANNOTATION}]: expected a number of pods from 1 to {LARGEST}: "
+            f"metadata.annotations[{GROUP_SIZE_ANNOTATION}]: expected a number of pods from 1 to {LARGEST}; "
             "set it, or let the webhook process the Job when it is created"
         )
     elif "schedulingGroup" in spec and not of_job:

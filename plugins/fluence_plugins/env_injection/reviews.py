@@ -113,7 +113,7 @@ class Reviews:
 def _refused(request: web.Request) -> _Outcome | None:
     """The response to a request that is invalid by its headers alone; None if they are valid."""
     if request.content_type != _JSON or request.headers.get("Content-Encoding", "identity") != "identity":
-        return _Outcome("malformed", _line(415, f"send {_JSON}, not compressed"))
+        return _Outcome("malformed", _line(415, f"send uncompressed {_JSON}"))
     if (request.content_length or 0) > MAX_BODY:
         return _too_large()
     return None

@@ -28,10 +28,10 @@ def checked_image(image: str) -> str:
     tag = name.rpartition("/")[2].partition(":")[2]
     if not _IMAGE.fullmatch(image):
         raise InputError(
-            f"{OPTION}: {shown(image)} is not a valid image: use registry/name:tag or registry/name@sha256:…"
+            f"{OPTION}: {shown(image)} is not a valid image; use registry/name:tag or registry/name@sha256:…"
         )
     if not digest and tag in ("", "latest"):
-        raise InputError(f"{OPTION}: {shown(image)} is not pinned: use a tag other than latest, or a digest")
+        raise InputError(f"{OPTION}: {shown(image)} is not pinned; use a tag other than latest, or a digest")
     return image
 
 

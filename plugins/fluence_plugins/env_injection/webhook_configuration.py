@@ -69,12 +69,12 @@ class Configuration:
         try:
             found = await self._api.get(_PATH + self.name)
         except NotFound:
-            self._not_ours("it does not exist: apply it, or no pod gets its environment")
+            self._not_ours("the object does not exist; apply it, or no pod gets its environment")
             return None
         ours = {each["name"]: _signers(each["clientConfig"].get("caBundle") or "") for each in self._ours(found)}
         if not ours:
             where = "/".join(self._service)
-            self._not_ours(f"none of its webhooks calls Service {where}: correct the webhooks, or --service")
+            self._not_ours(f"none of its webhooks calls Service {where}; correct the webhooks, or --service")
             return None
         self._missing = None
         self._trusted = frozenset[bytes].intersection(*ours.values())

@@ -83,10 +83,10 @@ class FluenceArguments(PluginArguments):
         if self.engine == "embedded":
             for field, value in (("library", self.library), ("memoryChunk", self.memory_chunk)):
                 if value is not None:
-                    problem = "has no effect with engine: embedded: remove it, or choose engine: reapi"
+                    problem = "has no effect with `engine: embedded`; remove it, or choose `engine: reapi`"
                     raise wrong_value(problem, at=(field,))
         elif self.cpu_accounting == "millicores":
-            problem = "is not supported with engine: reapi, which has no divisible vertices: use cores"
+            problem = "is not supported with `engine: reapi`, which has no divisible vertices; use cores"
             raise wrong_value(problem, at=("cpuAccounting",))
         _ = self._chunk_mib
         return self

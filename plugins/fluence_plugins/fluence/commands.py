@@ -91,7 +91,7 @@ def backend(
 
 def _checked(option: str, name: str) -> str:
     if not _OBJECT.fullmatch(name):
-        raise InputError(f"{option}: {name!r} is not a valid object name: use lower-case letters, digits, - and .")
+        raise InputError(f"{option}: {name!r} is not a valid object name; use lower-case letters, digits, - and .")
     return name
 
 
@@ -104,7 +104,7 @@ def graph(
         typer.Option(
             RESOURCES.flag,
             metavar=RESOURCES.metavar,
-            help=f"{RESOURCES.help} In a directory among the FILEs: {RESOURCES.file}.",
+            help=f"{RESOURCES.help} Default if a FILE is a directory: its {RESOURCES.file}.",
         ),
     ] = None,
     topology: Annotated[
@@ -112,7 +112,8 @@ def graph(
         typer.Option(
             "--topology",
             metavar="TYPE=LABEL",
-            help="A level of the graph, such as zone=topology.kubernetes.io/zone; the outermost first.",
+            help="A level of the graph, such as zone=topology.kubernetes.io/zone; may be repeated, the outermost level "
+            "first.",
         ),
     ] = None,
     cpu_accounting: Annotated[
@@ -150,7 +151,7 @@ def graph(
         for node in host.nodes(files)
     ]
     if not hosts:
-        raise InputError(f"{', '.join(files)}: no object of kind Node: pass manifests with the cluster's nodes")
+        raise InputError(f"{', '.join(files)}: no object of kind Node; pass manifests with the cluster's nodes")
     trees = FluenceArguments(resources=resources or host.option_file(RESOURCES, files)).load()
     _show_graph(host, build_graph(hosts, trees), output)
 

@@ -200,7 +200,7 @@ def _figure(now: float, devices: Sequence[_Device], reservations: Sequence[tuple
     labels["x"] = [1000 * first] * len(rows)
     present = {"x": [1000 * now] * 2, "y": [0.9, min(labels["y"], default=0.0) - 0.6]}
     held, drained = sum(bool(device.holdings) for device in devices), sum(device.node.down for device in devices)
-    text = f"{held:,} of {len(devices):,} resources are held, {drained:,} are drained."
+    text = f"Held resources: {held:,} of {len(devices):,}; drained: {drained:,}."
     if len(busy) > len(shown):
         text += f" The figure shows the first {len(shown)} of {len(busy):,} that are held, drained or in a window."
     if reservations:

@@ -128,7 +128,9 @@ class FluencePlugin:
         self._lost: set[str] = set()
         """Pods (uids) that were reported because the graph does not hold what they recorded."""
         if arguments.auto_is_cores:
-            log.info("[fluence] cpuAccounting: auto means cores with engine: reapi, which has no divisible vertices")
+            log.info(
+                "[fluence] `cpuAccounting: auto` means cores with `engine: reapi`, which has no divisible vertices"
+            )
         log.info("[fluence] known devices: %s", ", ".join(sorted(self._types)) or "none")
 
     # ------------------------------------------------------------------ classes and groups

@@ -28,15 +28,15 @@ def amount(resource: str, value: object) -> int:
     """
     if not isinstance(value, str | int | float) or isinstance(value, bool):
         raise QuantityError(
-            f"{shown(value)} is not a valid quantity: write a number or a string, such as 8, 500m or 4Gi"
+            f"{shown(value)} is not a valid quantity; write a number or a string, such as 8, 500m or 4Gi"
         )
     if isinstance(value, int) and abs(value) >= 2**63:
-        raise QuantityError("is larger than any quantity: write the actual amount")
+        raise QuantityError("is larger than any quantity; write the actual amount")
     exact = billionths(value)
     if exact < 0:
-        raise QuantityError(f"{shown(value)} is negative: write 0 or more")
+        raise QuantityError(f"{shown(value)} is negative; write 0 or more")
     if exact > _LARGEST.get(resource, _LARGEST_COUNT) * _UNIT:
-        raise QuantityError(f"{shown(value)} is larger than the limit: write the actual amount")
+        raise QuantityError(f"{shown(value)} is larger than the limit; write the actual amount")
     return exact // _MILLI if resource == "cpu" else exact // _UNIT * 1000
 
 

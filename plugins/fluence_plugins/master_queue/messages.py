@@ -145,7 +145,7 @@ def _quotas(values: dict[str, Any], problems: _Problems) -> dict[str, str]:
     _report_more("quotas", values, problems)
     for resource in islice(values, MOST_PARTS):
         if resource not in RESOURCES:
-            problems.add(f"quotas[{shown(resource)}]", f"unknown resource: use one of {', '.join(RESOURCES)}")
+            problems.add(f"quotas[{shown(resource)}]", f"unknown resource; use one of {', '.join(RESOURCES)}")
     found: dict[str, str] = {}
     for resource in RESOURCES:
         if resource in values:
@@ -158,7 +158,7 @@ def _quotas(values: dict[str, Any], problems: _Problems) -> dict[str, str]:
 
 def _report_more(field: str, parts: Sized, problems: _Problems) -> None:
     if len(parts) > MOST_PARTS:
-        problems.add(field, f"has {len(parts)} parts, and only the first {MOST_PARTS} are used: send fewer")
+        problems.add(field, f"has {len(parts)} entries, and only the first {MOST_PARTS} are used; send fewer")
 
 
 def _texts(field: str, value: object, longest: int, problems: _Problems) -> Iterator[tuple[str, str]]:
@@ -177,9 +177,9 @@ def _texts(field: str, value: object, longest: int, problems: _Problems) -> Iter
         if not isinstance(one, str):
             problems.add(place, f"expected a string, got {shown(one)}")
         elif len(one) > _LONGEST_PAIR:
-            problems.add(place, f"has {len(one)} characters: use at most {_LONGEST_PAIR}")
+            problems.add(place, f"has {len(one)} characters; use at most {_LONGEST_PAIR}")
         elif len(one) > left:
-            problems.add(place, f"is dropped: {field} have more than {longest} characters in total: use fewer")
+            problems.add(place, f"is dropped: {field} have more than {longest} characters in total; use fewer")
         else:
             left -= len(one)
             yield place, one
@@ -187,10 +187,11 @@ def _texts(field: str, value: object, longest: int, problems: _Problems) -> Iter
 
 def _wrong_pair(key: str, value: str) -> str | None:
     if not is_label_key(key):
-        return f"{shown(key)} is not a valid key in Kubernetes: write name or domain/name, name up to 63 characters"
+        remedy = "write name or domain/name, with a name of at most 63 characters"
+        return f"{shown(key)} is not a valid key in Kubernetes; {remedy}"
     if not is_label_value(value):
         remedy = "use at most 63 characters (letters, digits, -, _ and .)"
-        return f"{shown(value)} is not a valid value in Kubernetes: {remedy}"
+        return f"{shown(value)} is not a valid value in Kubernetes; {remedy}"
     return None
 
 
@@ -198,9 +199,9 @@ def _labels(values: object, problems: _Problems) -> dict[str, str]:
     found: dict[str, str] = {}
     for place, text in _texts("labels", values, LONGEST_LABELS, problems):
         key, equals, value = text.partition("=")
-        wrong = _wrong_pair(key, value) if equals else f"{shown(text)} has no =: write key=value"
+        wrong = _wrong_pair(key, value) if equals else f"{shown(text)} has no '='; write key=value"
         if wrong is None and found.get(key, value) != value:
-            wrong = f"{shown(key)} already has another value: write each key once"
+            wrong = f"{shown(key)} already has another value; write each key once"
         if wrong is None and key not in found and len(found) == MOST_LABELS:
             wrong = f"exceeds the limit of {MOST_LABELS} labels"
         if wrong is None:
@@ -215,12 +216,12 @@ def _taints(values: object, problems: _Problems) -> tuple[Taint, ...]:
     for place, text in _texts("taints", values, LONGEST_TAINTS, problems):
         pair, colon, effect = text.rpartition(":")
         key, _, value = pair.partition("=")
-        wrong = _wrong_pair(key, value) if colon else f"{shown(text)} lacks the effect: write key=value:Effect"
+        wrong = _wrong_pair(key, value) if colon else f"{shown(text)} lacks the effect; write key=value:Effect"
         if wrong is None and effect not in EFFECTS:
-            wrong = f"{shown(effect)} is not a valid effect: use one of {', '.join(EFFECTS)}"
+            wrong = f"{shown(effect)} is not a valid effect; use one of {', '.join(EFFECTS)}"
         taint = Taint(key=key, value=value, effect=effect)
         if wrong is None and found.get((key, effect), taint) != taint:
-            wrong = f"{shown(key)} already has another value with this effect: write each key and effect once"
+            wrong = f"{shown(key)} already has another value with this effect; write each key and effect once"
         if wrong is None and (key, effect) not in found and len(found) > MOST_TAINTS:
             wrong = f"exceeds the limit of {MOST_TAINTS} taints"
         if wrong is None:

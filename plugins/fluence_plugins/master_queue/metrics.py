@@ -53,7 +53,7 @@ class MasterQueueMetrics:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # imported only at a scrape
 
         messages = CounterMetricFamily(
-            "fluence_masterqueue_messages", "Messages of pools, by subject and result.",
+            "fluence_masterqueue_messages", "Messages from pools, by subject and result.",
             labels=["subject", "result"],
         )  # fmt: skip
         applies = CounterMetricFamily(

@@ -19,7 +19,7 @@ _MOST_MEMORY: Final = 1 << 20
 @lru_cache(maxsize=256)
 def _compiled(pattern: str) -> Any:
     if len(pattern) > LONGEST:
-        raise PatternError(f"has {len(pattern)} characters: use at most {LONGEST}")
+        raise PatternError(f"has {len(pattern)} characters; use at most {LONGEST}")
     options = re2.Options()
     options.max_mem = _MOST_MEMORY
     options.log_errors = False

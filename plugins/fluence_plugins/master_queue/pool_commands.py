@@ -65,7 +65,7 @@ def publish(
             "--connector",
             metavar="URL",
             envvar="FLUENCE_NATS_SERVERS",
-            help="nats://, tls://, ws:// or wss://host:port; may be repeated. With a password, use the variable.",
+            help="nats://, tls://, ws:// or wss://host:port; may be repeated. To include a password, use the variable.",
         ),
     ] = None,
     quota: Annotated[
@@ -79,7 +79,7 @@ def publish(
         typer.Option(
             "--from-kubeconfig",
             metavar="FILE",
-            help="Publish what this file's cluster has, minus the requests of others' pods.",
+            help="Publish the free capacity of the cluster that this file names.",
         ),
     ] = None,
     from_cluster: Annotated[
@@ -93,12 +93,14 @@ def publish(
     kube_context: Context = None,
     selector: Annotated[
         str | None,
-        typer.Option("--selector", metavar="LABELS", help="Only nodes with these labels, such as zone=a,!old."),
+        typer.Option("--selector", metavar="LABELS", help="Count only nodes with these labels, such as zone=a,!old."),
     ] = None,
     own: Annotated[
         list[str] | None,
         typer.Option(
-            "--for", metavar="NAMESPACE", help="Namespace of the pool's pods, which Kueue counts; may be repeated."
+            "--for",
+            metavar="NAMESPACE",
+            help="Namespace of the pool's pods, which are not subtracted; may be repeated.",
         ),
     ] = None,
     tolerate: Annotated[
@@ -131,7 +133,7 @@ def publish(
         Path | None, typer.Option("--user-file", metavar="FILE", help="A file with the user's name.")
     ] = None,
     password_file: Annotated[
-        Path | None, typer.Option("--password-file", metavar="FILE", help="A file with its password.")
+        Path | None, typer.Option("--password-file", metavar="FILE", help="A file with the user's password.")
     ] = None,
     token_file: Annotated[
         Path | None, typer.Option("--token-file", metavar="FILE", help="A file with a token.")

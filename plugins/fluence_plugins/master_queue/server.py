@@ -32,10 +32,10 @@ def load(path: Path | None) -> MasterQueueConfiguration:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise InputError(f"{path}: cannot be read ({reason}): name a readable configuration file") from error
+        raise InputError(f"{path}: cannot be read ({reason}); name a readable configuration file") from error
     values = read_values(text, str(path))
     if not isinstance(values, dict) or not {"apiVersion", "kind"} <= values.keys():
-        raise InputError(f"{path}: is not a configuration: start with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
+        raise InputError(f"{path}: is not a configuration; start with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
     return validated(MasterQueueConfiguration, values, str(path))
 
 

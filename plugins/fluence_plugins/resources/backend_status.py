@@ -111,4 +111,4 @@ def set_in_file(path: str, name: str, *, down: bool) -> Marked:
 
 
 def _unwritable(path: str, error: OSError) -> ResourcesError:
-    return ResourcesError(f"{path}: cannot be written ({error.strerror}): name a writable file")
+    return ResourcesError(f"{path}: cannot be written ({error.strerror}); name a writable file")

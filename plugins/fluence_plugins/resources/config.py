@@ -263,7 +263,7 @@ class _Loader:
             return None
         if not isinstance(value, str) or not _NAME.fullmatch(value):
             self.fail(path, f"{shown(value)} is not a valid name; use at most 253 letters, digits and . _ : @ + -, "
-                      "a letter or digit first")  # fmt: skip
+                      "with a letter or digit first")  # fmt: skip
         return value
 
     def number_at(self, path: str, value: Any, problem: str, most: int) -> int:
@@ -311,8 +311,8 @@ class _Loader:
         for root in entries:
             if root.parent in named:
                 if named[root.parent].count > 1:
-                    self.fail(f"{root.path}.parent", f"{shown(root.parent)} is {named[root.parent].count} resources; "
-                              "attach the tree to one with count 1")  # fmt: skip
+                    self.fail(f"{root.path}.parent", f"{shown(root.parent)} stands for {named[root.parent].count} "
+                              "resources; attach the tree to one with count 1")  # fmt: skip
                 below.setdefault(root.parent, []).append(root)
             else:
                 roots.append(root)
@@ -372,7 +372,7 @@ class _Loader:
         size = sum(len(names.attribute_annotation(key)) + len(value.encode()) for key, value in values.items())
         if size > MAX_ATTRIBUTES:
             self.fail(f"{entry.path}.attributes", f"take {size} bytes as annotations, including inherited ones; the "
-                      f"limit is {MAX_ATTRIBUTES >> 10} KiB: shorten them")  # fmt: skip
+                      f"limit is {MAX_ATTRIBUTES >> 10} KiB; shorten them")  # fmt: skip
         return _Attributes(values, size)
 
 

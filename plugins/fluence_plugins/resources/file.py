@@ -74,7 +74,7 @@ class ResourcesFile:
         return text
 
     def _unreadable(self, why: str) -> ResourcesError:
-        return ResourcesError(f"{self.path}: cannot be read ({why}): name a readable resources file")
+        return ResourcesError(f"{self.path}: cannot be read ({why}); name a readable resources file")
 
     def forget(self) -> None:
         """Let the file count as changed."""
@@ -121,6 +121,6 @@ def capacity() -> int:
     text = os.environ.get(CAPACITY_ENV, str(DEFAULT_CAPACITY))
     if not (text.isascii() and text.isdecimal()) or not 0 < int(text[:11]) < 2**31:
         raise ResourcesError(
-            f"{CAPACITY_ENV}: {text[:40]!r} is not a valid capacity: use a whole number of at least 1, such as 1000"
+            f"{CAPACITY_ENV}: {text[:40]!r} is not a valid capacity; use a whole number of at least 1, such as 1000"
         )
     return int(text)

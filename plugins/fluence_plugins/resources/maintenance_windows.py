@@ -80,7 +80,7 @@ def _window(path: str, data: Any, known: Backends, fail: Fail) -> Window:
     name = data.get("name") or ""
     if name and (not isinstance(name, str) or not _NAME.fullmatch(name)):
         fail(f"{path}.name", f"{shown(name)} is not a valid name; use at most 253 letters, digits and . _ : @ + -, "
-             "a letter or digit first")  # fmt: skip
+             "with a letter or digit first")  # fmt: skip
     nodes, backends = (_names(f"{path}.{field}", data.get(field), fail) for field in ("nodes", "backends"))
     if bool(nodes) is bool(backends):
         fail(path, "must have either `nodes:` or `backends:`, with at least one name")

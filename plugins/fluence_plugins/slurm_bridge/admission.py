@@ -75,7 +75,7 @@ class SlurmBridgeHandler:
         present = _marks(pod)
         if present:
             return Refusal(
-                f"{', '.join(present)}: only {self._scheduler} sets these fields: create the pod without them"
+                f"{', '.join(present)}: only {self._scheduler} sets these fields; create the pod without them"
             )
         operations: list[Operation] = []
         if spec.get("schedulerName") != self._scheduler:
@@ -109,7 +109,7 @@ class SlurmBridgeHandler:
         if not changed:
             return None
         return Refusal(
-            f"{', '.join(changed)}: only {self._scheduler} may change these fields of its pods: leave them unchanged"
+            f"{', '.join(changed)}: only {self._scheduler} may change these fields of its pods; leave them unchanged"
         )
 
 

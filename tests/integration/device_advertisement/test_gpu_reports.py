@@ -243,7 +243,7 @@ async def test_wrong_answers_are_errors_with_the_reason(
 async def test_it_needs_an_account_of_a_pod(folder: Path) -> None:
     begins, ends = (
         f"--report-gpus: cannot use the service account in {folder}: ",
-        ": run it in a pod that mounts the token",
+        "; run it in a pod that mounts the token",
     )
     missing = f"[Errno 2] No such file or directory: '{folder / 'namespace'}'"
     environment = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}

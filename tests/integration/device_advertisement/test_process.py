@@ -188,16 +188,19 @@ async def test_it_is_not_ready_but_healthy_without_a_kubelet(folder: Path) -> No
         status, body = await plugin.get("/readyz")
         assert (status, body.splitlines()[0]) == (503, "[-]qpu failed: the kubelet's socket does not exist")
         assert await plugin.get("/healthz") == (200, "ok")
-        assert plugin.log().count("waiting for the kubelet in") == 1
+        assert plugin.log().count("waiting for the kubelet's socket in") == 1
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--kubelet-dir", "{folder}/none"], "--kubelet-dir: {folder}/none: no such directory"),
+        (["--kubelet-dir", "{folder}/none"], "--kubelet-dir: directory {folder}/none does not exist"),
         (["--kubelet-dir", "{folder}/" + "d" * 100], "too long for socket paths"),
-        (["--capacity", "0"], "--capacity: 0: use a whole number from 1 to 50000"),
-        (["--capacity", "50001"], "--capacity: 50001: use a whole number from 1 to 50000"),
+        (["--capacity", "0"], "--capacity: expected a whole number from 1 to 50000, the kubelet's limit, got 0"),
+        (
+            ["--capacity", "50001"],
+            "--capacity: expected a whole number from 1 to 50000, the kubelet's limit, got 50001",
+        ),
         (["--resources", "{folder}/none.yaml"], "{folder}/none.yaml: cannot be read"),
         (["--host", "no such host"], "--host: cannot bind no such host:0"),
     ],

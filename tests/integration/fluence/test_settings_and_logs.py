@@ -42,7 +42,7 @@ async def test_with_the_library_the_log_says_that_auto_means_cores(
     world.arguments |= {"engine": "reapi", "cpuAccounting": "auto"} | counted
     await world.place(node("n1", "1"), *(pod(name, {"cpu": "100m"}) for name in "ab"))
     assert world.result["summary"]["scheduled"] == 1
-    text = "[fluence] cpuAccounting: auto means cores with engine: reapi, which has no divisible vertices"
+    text = "[fluence] `cpuAccounting: auto` means cores with `engine: reapi`, which has no divisible vertices"
     assert lines(caplog).count(text) == lines_found
     caplog.clear()
     del world.arguments["engine"]

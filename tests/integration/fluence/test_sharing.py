@@ -42,8 +42,8 @@ async def test_a_pod_with_two_devices_never_gets_two_places_of_one(world: World)
     await arrives(world, pod("q", device("qpu", 2)))
     reasons = next(outcome.reasons for key, outcome in world.scheduler.outcomes.items() if key.endswith("q"))
     why = (
-        "no resource tree has 2 free qpus that one pod can get together; 2 of 4 places are free, at most 1 in one "
-        "resource tree"
+        "no resource tree has 2 free qpus that one pod can use at the same time; 2 of 4 places are free, at most "
+        "1 in one resource tree"
     )
     assert any(why in text for text in reasons.values())
 

@@ -85,8 +85,8 @@ async def test_a_pod_that_no_node_has_enough_cores_for(world: World, objects: li
          "no node has 2 GiB of free memory; the most any of 2 candidate nodes has is 2047 MiB (1 node is too small "
          "even when empty)"),
         ([node("n1", "3500m"), node("n2", "8", "1000900Ki"), pod("p", {"cpu": "3500m", "memory": "1000700Ki"})],
-         "no node has 4 cores and 978 MiB of memory at once even when empty (a request of 3500m counts as 4 whole "
-         "cores with cpuAccounting: cores); of 2 candidate nodes, 1 has enough cores and 1 has enough memory"),
+         "no node has 4 cores and 978 MiB of memory at the same time even when empty (a request of 3500m counts as 4 "
+         "whole cores with cpuAccounting: cores); of 2 candidate nodes, 1 has enough cores and 1 has enough memory"),
         ([node("n1", "3500m", "1000900Ki"), pod("p", {"cpu": "3500m", "memory": "1000700Ki"})],
          "no node has 4 cores or 978 MiB of memory even when empty (a request of 3500m counts as 4 whole cores with "
          "cpuAccounting: cores); the only candidate node has 3 cores and 977 MiB of memory"),
@@ -226,11 +226,11 @@ VENDOR_B = {PREFIX + "require-vendor": "b"}
          "the pod requests 1 qdevice of backend aurora, and 0 of 1 is free"),
         (members(4, **device("qpu")), "3 of 4 pods fit: 4 pods request 4 qpus, and 3 of 3 are free"),
         ([pod("a", device("qpu"), annotations=VENDOR_B), pod("p", device("qpu", 2))],
-         "no resource tree has 2 free qpus that one pod can get together; 2 of 3 are free, at most 1 in one resource "
-         "tree (1 of 2 resource trees has fewer than 2)"),
+         "no resource tree has 2 free qpus that one pod can use at the same time; 2 of 3 are free, at most 1 in one "
+         "resource tree (1 of 2 resource trees has fewer than 2)"),
         ([pod("p", device("qpu", 3))],
-         "no resource tree has 3 free qpus that one pod can get together; 3 of 3 are free, at most 2 in one resource "
-         "tree (no resource tree has 3)"),
+         "no resource tree has 3 free qpus that one pod can use at the same time; 3 of 3 are free, at most 2 in one "
+         "resource tree (no resource tree has 3)"),
         (members(2, **device("qpu", 2)), "1 of 2 pods fit: 2 pods request 4 qpus, and 3 of 3 are free"),
     ],
 )  # fmt: skip

@@ -6,8 +6,8 @@ from functools import cached_property
 
 from .model import Ask, World
 
-ENOUGH = "enough of each type is free, but not together where the request needs it"
-NEVER = "the graph has enough of each type, but not together where the request needs it"
+ENOUGH = "enough of each type is free, but not in the combination that the request needs"
+NEVER = "the graph has enough of each type, but not in the combination that the request needs"
 EMPTY = " even when empty"
 NOUN = r"(?:other )?(?:candidate )?nodes?(?: that (?:is|are) entirely free)?"
 PLACES = rf"(?:the only|both|(?:all )?(\d+)) ({NOUN})"
@@ -29,7 +29,7 @@ class Claims:
         if fits or text == "fits now":
             return "" if fits and text == "fits now" else "the verdict"
         parts = text.split("; ")
-        if parts[-1].startswith("it would fit at second "):
+        if parts[-1].startswith("the request would fit at second "):
             at = int(parts.pop().rpartition(" ")[2])
             if self.world.earliest(self.ask, self.now) != at:
                 return f"it would fit at {self.world.earliest(self.ask, self.now)}"
@@ -213,7 +213,7 @@ class Claims:
             (rf"the request needs (.+), and (\d+){units} of (\d+){units} in the graph is free and up$", self._free),
             (rf"(?:the request needs|(\d+) slots request) (.+), and {PLACES} ha(?:s|ve) (.+?)(?: free|{EMPTY})$",
              self._total),
-            (rf"no {NOUN} has (.+) at once{when}; of {PLACES}, (.+)$", self._apart),
+            (rf"no {NOUN} has (.+) at the same time{when}; of {PLACES}, (.+)$", self._apart),
             (rf"no {NOUN} is entirely free{when}; (.+), and {PLACES} (?:is|are) in use$", self._in_use),
             (rf"the candidates allow no more slots on {PLACES}$", self._no_more),
             (rf"no {NOUN} may have (\d+) slots?; the candidates allow at most (\d+) on (?:any of )?{PLACES}$",

@@ -148,7 +148,7 @@ def test_an_installed_plugin_gets_arguments(small: Lab) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (lambda lab: lab.with_plugin(lambda thing: None, name="f"), "plugin f: unknown parameter 'thing': a function"),
+        (lambda lab: lab.with_plugin(lambda thing: None, name="f"), "plugin f: unknown parameter 'thing'; a function"),
         (lambda lab: lab.with_plugin(lambda: None), "a lambda has no name: pass name="),
         (lambda lab: lab.with_plugin(_prefers, weight=3, name="f"), "plugin f: a function has no arguments"),
         (lambda lab: lab.with_plugin("Unknown").run(), "no plugin 'Unknown' is installed"),

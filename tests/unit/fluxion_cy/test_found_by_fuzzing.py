@@ -37,7 +37,7 @@ def test_yaml_values_that_their_tags_do_not_allow_are_refused(text: str) -> None
 @pytest.mark.parametrize("rank", [2**31, 2**32 - 1])
 def test_a_rank_beyond_those_of_any_graph_is_not_there(rank: int) -> None:
     execution = {"R_lite": [{"rank": str(rank), "children": {"core": "0"}}]}
-    with pytest.raises(InvalidGraph, match=f"rank {rank} has no core 0"):
+    with pytest.raises(InvalidGraph, match=f"rank {rank} has no core with id 0"):
         Matcher(machine()).update_allocate(1, {"version": 1, "execution": execution})
 
 

@@ -90,7 +90,7 @@ def test_a_slot_below_a_socket_takes_cores_and_gpus_of_one_socket() -> None:
     with pytest.raises(Busy):
         matcher.allocate(job)
     without = spec(want("node", 1, slot(1, want("core", 6), want("gpu", 1))))
-    with pytest.raises(Busy, match="write out the levels between"):
+    with pytest.raises(Busy, match="write out the levels in between"):
         Matcher(graph.jgf()).allocate(without)
     found = taken(Matcher(graph.jgf(), compatible=False).allocate(without).R)
     assert {path.split("/")[3] for path in found} == {"socket0", "socket1"}

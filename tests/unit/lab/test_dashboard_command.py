@@ -106,14 +106,14 @@ def test_a_saved_simulation_is_one_page_and_is_not_simulated_again(tmp_path: Pat
     result = tmp_path / "result.json"
     result.write_text(json.dumps({"pods": [], "summary": {}}))
     assert opening(result)[1:] == (["simulated"], "")
-    with pytest.raises(InputError, match=r"--simulate: .*result.json is the result of a simulation: remove the option"):
+    with pytest.raises(InputError, match=r"--simulate: .*result.json is the result of a simulation; remove the option"):
         opening(result, simulate=True)
 
 
 def test_simulate_needs_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["dashboard", "--simulate"]) == 2
     error = capsys.readouterr().err
-    assert error == "fluence: --simulate: needs FILEs: name manifests, directories or a snapshot\n"
+    assert error == "fluence: --simulate needs FILEs: name manifests, directories or a snapshot\n"
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ raise SystemExit(asyncio.run(open_in_cluster("some file", "; rm -rf /", "127.0.0
     with subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == (
-            "fluence dashboard: open http://127.0.0.1:8090 and sign in with a token of the cluster "
+            "fluence dashboard: open http://127.0.0.1:8090 and sign in with a token for the cluster "
             "(Service kube-system/fluence-dashboard)\n"
         )
         process.send_signal(signal.SIGTERM)
@@ -174,8 +174,9 @@ def test_a_service_with_the_label_in_another_namespace_does_not_receive_the_toke
     with pytest.raises(InputError) as error:
         asyncio.run(_service(["kubectl"]))
     assert str(error.value) == (
-        "several Services have the label app.kubernetes.io/name=fluence-dashboard: a/fluence-dashboard, "
-        "fluence/fluence-dashboard: run kubectl port-forward for the one you trust: it receives your token"
+        "several Services have the label app.kubernetes.io/name=fluence-dashboard (a/fluence-dashboard, "
+        "fluence/fluence-dashboard): run kubectl port-forward for the one that you trust, because it receives "
+        "your token"
     )
 
 

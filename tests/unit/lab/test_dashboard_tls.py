@@ -42,7 +42,7 @@ def test_without_files_there_is_no_tls() -> None:
 def test_wrong_files_are_one_line(tmp_path: Path) -> None:
     certificate = write_certificate(tmp_path)
     (tmp_path / "wrong.key").write_text("no key")
-    with pytest.raises(InputError, match=r"--tls-cert .*tls.crt, --tls-key .*wrong.key: .*: name PEM files"):
+    with pytest.raises(InputError, match=r"--tls-cert .*tls.crt, --tls-key .*wrong.key: .*; name PEM files"):
         tls_context((str(certificate), str(tmp_path / "wrong.key")))
-    with pytest.raises(InputError, match="No such file or directory: name PEM files"):
+    with pytest.raises(InputError, match="No such file or directory; name PEM files"):
         tls_context((str(tmp_path / "none.crt"), str(tmp_path / "none.key")))

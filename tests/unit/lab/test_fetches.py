@@ -63,7 +63,7 @@ async def test_an_error_is_logged_once_and_the_last_answer_stays(monkeypatch: py
         await run_until(lambda: len(asked) > 3, fetches)
     assert (fetches.get("a"), fetches.get("b")) == ("first", "good")
     assert [(log["event"], log["panel"], log["why"]) for log in logs] == [
-        ("a panel cannot read what it shows", "a", "not allowed")
+        ("a panel cannot read its data", "a", "not allowed")
     ]
 
 

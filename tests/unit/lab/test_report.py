@@ -145,7 +145,7 @@ def test_a_file_that_cannot_be_written_is_named_before_the_work(run: Run, tmp_pa
     code, out, err = run("simulate", QUEUES, "--html", str(file))
     assert (code, out) == (2, "")
     remedy = "create it, or name another file"
-    assert err == f"fluence: --html {file}: {file.parent} is not a directory: {remedy}\n"
+    assert err == f"fluence: --html {file}: {file.parent} is not a directory; {remedy}\n"
 
 
 def test_an_unfinished_report_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ def test_an_unfinished_report_leaves_the_file_as_it_was(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(Path, "write_text", full)
     result = {"pods": [], "groups": [], "summary": {"scheduled": 0, "unschedulable": 0}}
-    with pytest.raises(InputError, match=r"cannot be written: No space left on device: name another file"):
+    with pytest.raises(InputError, match=r"cannot be written \(No space left on device\); name another file"):
         HtmlReport(file).write("simulate", result)
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert file.read_text() == "before"

@@ -105,7 +105,7 @@ def test_series_have_only_the_times_at_which_all_numbers_are_known() -> None:
     assert lines["time"].tolist() == [1000 * NOW, 1000 * (NOW + 2)]
     assert [figure.text for figure in view.figures[1:]] == [
         "At the end of 0 minutes: 3 pending and 7 running pods.",
-        "Cycles are unknown: they are read from --scheduler-metrics or --prometheus.",
+        "Cycles are unknown: set --scheduler-metrics or --prometheus to show them.",
     ]
 
 
@@ -185,7 +185,7 @@ def test_only_a_pod_of_a_gang_that_fits_on_a_node_has_changes() -> None:
 def test_a_search_shows_the_pods_with_the_text_in_their_name() -> None:
     view = pending(observed(nodes(["n1"]), WAITING), {"search": "oth"})
     assert [row[0] for row in table(view, "pods").rows] == ["b/other"]
-    assert view.summary.startswith("1 pending pod of 3 has 'oth' in the name, for 1 reason.")
+    assert view.summary.startswith("1 pending pod of 3 has 'oth' in its name, for 1 reason.")
 
 
 def test_the_pods_of_other_namespaces_are_a_number() -> None:
@@ -208,7 +208,7 @@ def test_a_chosen_pod_has_a_heat_map_of_all_rejections_and_tables_of_its_nodes()
 @pytest.mark.parametrize("answer", [None, {}])
 def test_a_chosen_pod_that_does_not_wait_is_named(answer: Mapping[str, Any] | None) -> None:
     view = pending(observed(nodes(["n1"]), WAITING), {"pod": "a/gone"}, lambda _: answer)
-    assert view.summary.endswith("a/gone is not a pending pod here.")
+    assert view.summary.endswith("There is no pending pod a/gone here.")
 
 
 def test_many_nodes_with_equal_verdicts_share_a_column() -> None:
@@ -222,7 +222,8 @@ def test_nodes_that_the_verdicts_leave_out_are_counted() -> None:
     answer = {**VERDICTS, "leftOut": 4500, "refusals": {"Fit": 4999, "Taint": 1}}
     view = pending(observed(nodes(["n1"]), WAITING), {"pod": "a/p1"}, lambda _: answer)
     assert view.figures[1].text.endswith(
-        "4,500 nodes are not shown. Of all nodes: Fit first rejects 4,999 nodes and Taint first rejects 1 node."
+        "4,500 nodes are not shown. Of all nodes: Fit is the first to reject 4,999 nodes and Taint is the first to "
+        "reject 1 node."
     )
 
 
@@ -296,7 +297,7 @@ def test_the_map_has_a_row_for_each_rack_and_the_fill_of_each_node() -> None:
 
 def test_racks_of_equal_names_in_two_zones_are_two_domains() -> None:
     view = nodes_view(observed(nodes(["n1", "n2", "n3", "n4"], levels=LEVELS)))
-    assert view.summary == "4 nodes in 2 domains of zone and 4 domains of rack, all ready."
+    assert view.summary == "4 nodes in 2 zone domains and 4 rack domains, all ready."
 
 
 def test_the_names_of_nodes_are_left_out_where_a_narrow_screen_has_no_room() -> None:
@@ -339,7 +340,7 @@ def test_the_gpus_of_each_of_many_nodes_are_found_by_search() -> None:
     assert {column.title: column.link for column in table(view, "gpus").columns}["Node"] == "nodes?node={}"
     for name in ("gpu-1", "gpu-777", "gpu-1212"):
         view = nodes_view(known, {"node": name})
-        assert view.summary.endswith(f" Pods hold 0 of 8 GPUs. 1 node has {name!r} in the name.")
+        assert view.summary.endswith(f" Pods hold 0 of 8 GPUs. 1 node has {name!r} in its name.")
         assert source(view, "gpus", "labels")["label"] == [name]
         assert [row[:3] for row in table(view, "gpus").rows] == [(name, "nvidia.com/gpu", index) for index in range(8)]
         assert [row[0] for row in table(view, "nodes").rows] == [name]
@@ -348,8 +349,8 @@ def test_the_gpus_of_each_of_many_nodes_are_found_by_search() -> None:
     assert [row[0] for row in table(part, "nodes").rows] == ["gpu-77"]
     part = nodes_view(known, {"node": "pu-77"})
     assert [row[0] for row in table(part, "nodes").rows] == ["gpu-77", *(f"gpu-77{digit}" for digit in range(10))]
-    assert part.summary.endswith(" 11 nodes have 'pu-77' in the name.")
-    assert nodes_view(known, {"node": "none"}).summary.endswith(" 0 nodes have 'none' in the name.")
+    assert part.summary.endswith(" 11 nodes have 'pu-77' in their names.")
+    assert nodes_view(known, {"node": "none"}).summary.endswith(" 0 nodes have 'none' in their names.")
 
 
 def test_gpus_have_their_index_their_holders_and_their_shares() -> None:

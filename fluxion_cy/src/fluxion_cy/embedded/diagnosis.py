@@ -16,8 +16,8 @@ from fluxion_cy.jobspec.reader import Resource
 from fluxion_cy.wording import Shortage, Words
 
 #: What an answer says where counting finds no shortage: for now, and for an empty graph with everything up.
-ENOUGH = "enough of each type is free, but not together where the request needs it"
-NEVER = "the graph has enough of each type, but not together where the request needs it"
+ENOUGH = "enough of each type is free, but not in the combination that the request needs"
+NEVER = "the graph has enough of each type, but not in the combination that the request needs"
 #: The same where it is the number of slots that the candidates allow.
 ALLOWED = "the candidates allow at most {slots} on rank {rank}"
 _MOST_REPORTED = 3
@@ -46,7 +46,7 @@ def explain(
     counted = Count(types, compiled, _exclude(engine, allowed), now, whole_nodes, Words()).shortage(question, enough)
     parts = [*([reason] if reason else []), str(counted or enough)]
     at = question.later(now, now + _SOON, _CHANGES) if possible else None
-    return "; ".join(parts if at is None else [*parts, f"it would fit at second {at}"])
+    return "; ".join(parts if at is None else [*parts, f"the request would fit at second {at}"])
 
 
 def shortage(

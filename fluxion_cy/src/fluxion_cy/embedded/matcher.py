@@ -63,9 +63,10 @@ class EmbeddedMatcher(BaseMatcher):
 
     @staticmethod
     def _check_choices(options: Options) -> None:
-        for name, value, only in (("engine", options.engine, "embedded"), ("library", options.library, None)):
-            if value != only:
-                raise NotSupported(f"{name}={shown(value)}: this engine only has {only!r}")
+        if options.engine != "embedded":
+            raise NotSupported(f"engine={shown(options.engine)}: choose 'embedded' or 'reapi'")
+        if options.library is not None:
+            raise NotSupported(f"library={shown(options.library)}: remove it, or choose engine='reapi'")
         if options.traverser not in ("simple", "flexible"):
             raise NotSupported(f"traverser={shown(options.traverser)}: choose 'simple' or 'flexible'")
 
@@ -311,7 +312,7 @@ class EmbeddedMatcher(BaseMatcher):
         vertex = self._vertex(path)
         size = index_of(size, f"vertex {path}: size", 0, MAX_SIZE, InvalidGraph)
         if self._engine.peak(vertex) > size:
-            raise Busy(f"vertex {path}: {self._engine.peak(vertex)} units are allocated, more than {size}")
+            raise Busy(f"vertex {path}: {self._engine.peak(vertex)} units are allocated, more than the new size {size}")
         try:
             self._engine.resize(vertex, size)
         except InvalidGraph as error:

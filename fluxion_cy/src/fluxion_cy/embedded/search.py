@@ -204,7 +204,7 @@ class Question:
                 "resources: the match has no exclusive resource; put one under a slot, or set exclusive: true"
             )
         if code == _TOO_MANY:
-            raise InvalidJobspec("resources: more than a million slots at one vertex; ask for fewer")
+            raise InvalidJobspec("resources: more than a million slots at one vertex; request fewer")
         return matched
 
     def ever(self) -> bool:
@@ -234,17 +234,18 @@ class Question:
         code, vertex = self._trouble
         if code == _SIBLINGS:
             where = self._engine.path(vertex)
-            return f": entries side by side in the jobspec fit the same vertex {where}"
+            return f": sibling entries of the jobspec match the same vertex {where}"
         if code == _SHARED:
-            return f": exclusive: false below a slot contradicts it at {self._engine.path(vertex)}"
+            path = self._engine.path(vertex)
+            return f": the jobspec sets exclusive: false below a slot, but {path} would be exclusive there"
         if code == _UNSPELLED:
             return (
-                f": the jobspec leaves out levels above {self._engine.path(vertex)}, which it requests in a slot; "
+                f": a slot requests {self._engine.path(vertex)}, but the jobspec omits levels above this vertex; "
                 "write them out, or use compatible=False"
             )
         if any(map(self._wants_levels, range(len(self._layouts)))):
             return (
-                ": the slot needs resources of several vertices below its parent; write out the levels between, "
+                ": the slot needs resources from several vertices below its parent; write out the levels in between, "
                 "or use compatible=False"
             )
         return ""

@@ -53,7 +53,7 @@ class _Key:
 def read_graphml(text: object) -> tuple[list[Item], list[Item]]:
     """The nodes and edges of the first graph. Raises InvalidGraph."""
     if not isinstance(text, (str, bytes)):
-        raise InvalidGraph(f"grug: a recipe is GraphML text, not {type(text).__name__}")
+        raise InvalidGraph(f"grug: a recipe must be GraphML text, not {type(text).__name__}")
     if len(text) > MAX_TEXT:
         raise InvalidGraph(f"grug: the recipe is longer than {MAX_TEXT} characters")
     root = _Reader().read(text)

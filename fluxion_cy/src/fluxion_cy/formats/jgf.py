@@ -50,9 +50,9 @@ class Builder:
     def check_limits(self, vertices: int, what: str, edges: int = 0) -> None:
         """Raises InvalidGraph where the graph would have too many vertices or edges with these."""
         if len(self.nodes) + vertices > MAX_VERTICES:
-            raise InvalidGraph(f"{what}: the graph would have more than {MAX_VERTICES} vertices; ask for fewer")
+            raise InvalidGraph(f"{what}: the graph would have more than {MAX_VERTICES} vertices; use fewer")
         if len(self.edges) + edges > MAX_EDGES:
-            raise InvalidGraph(f"{what}: the graph would have more than {MAX_EDGES} edges; ask for fewer")
+            raise InvalidGraph(f"{what}: the graph would have more than {MAX_EDGES} edges; use fewer")
 
     def document(self) -> dict[str, Any]:
         """The JGF document."""

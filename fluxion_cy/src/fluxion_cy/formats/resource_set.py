@@ -73,7 +73,7 @@ def _times(execution: Mapping[str, Any]) -> tuple[int, int]:
     start, expiration = execution.get("starttime", 0), execution.get("expiration", 0)
     for name, number in (("starttime", start), ("expiration", expiration)):
         if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 <= number < 2**53:
-            raise _bad(f"R.execution.{name}: expected seconds below 2**53, got {shown(number)}")
+            raise _bad(f"R.execution.{name}: expected a number of seconds below 2**53, got {shown(number)}")
     if expiration and expiration <= start:
         raise _bad("R.execution.expiration: must be later than starttime")
     begin = int(start)  # rounded outwards to whole seconds
@@ -94,7 +94,7 @@ def _ranks(rows: Any) -> list[tuple[int, str, list[tuple[int, int]]]]:
         ranks = _spans(_word(row.get("rank", "")), "rank")
         room -= sum(high - low + 1 for low, high in ranks) * len(below)
         if room < 0:
-            raise _bad("R.execution.R_lite: more than a million ranks and types")
+            raise _bad("R.execution.R_lite: more than a million combinations of rank and type")
         found += [(rank, *what) for low, high in ranks for rank in range(low, high + 1) for what in below]
     return found
 
@@ -132,8 +132,8 @@ def _holds_of_ranks(rset: ResourceSet, engine: Engine) -> list[Hold]:
             for number in range(low, high + 1):
                 vertex = tables[rank].get((kind, number), -1)
                 if vertex < 0:
-                    what = "several" if vertex == _SEVERAL else "no"
-                    raise _bad(f"R: rank {rank} has {what} {kind} {number} in the graph", ENOENT)
+                    what = "more than one" if vertex == _SEVERAL else "no"
+                    raise _bad(f"R: rank {rank} has {what} {kind} with id {number} in the graph", ENOENT)
                 if vertex not in taken:
                     taken.add(vertex)
                     found.append((vertex, engine.size_of(vertex), True))

@@ -41,7 +41,7 @@ def _execution(value: Any) -> Mapping[str, Any]:
         except ValueError as error:
             raise InvalidGraph(f"R: {error}") from None
     if not isinstance(value, Mapping):
-        raise InvalidGraph(f"R: must be a mapping or text of one, not {type(value).__name__}")
+        raise InvalidGraph(f"R: must be a mapping, or JSON or YAML text, not {type(value).__name__}")
     if type(value.get("version")) is not int or value["version"] != 1:
         raise InvalidGraph(f"R.version: expected 1, got {shown(value.get('version'))}")
     execution = value.get("execution")
@@ -88,7 +88,7 @@ def _rows(value: Any) -> dict[int, dict[str, Spans]]:
         below = {_kind(kind, where): spans_of(ids, f"{where}.children.{kind[:40]}") for kind, ids in children.items()}
         total += _count(ranks) * (1 + sum(map(_count, below.values())))
         if total > MAX_VERTICES:
-            raise InvalidGraph(f"{where}: the graph would have more than {MAX_VERTICES} vertices; ask for fewer")
+            raise InvalidGraph(f"{where}: the graph would have more than {MAX_VERTICES} vertices; use fewer")
         for rank in (number for low, high in ranks for number in range(low, high + 1)):
             if rank in found:
                 raise InvalidGraph(f"{where}.rank: rank {rank} is listed twice; put its children into one entry")
@@ -140,7 +140,9 @@ def _properties(value: Any, ranks: list[int]) -> dict[int, list[str]]:
             marked = ranks[bisect_left(ranks, low) : bisect_right(ranks, high)]
             room -= len(marked)
             if room < 0:
-                raise InvalidGraph(f"R.execution.properties: ranks have more than {MAX_VERTICES} properties in all")
+                raise InvalidGraph(
+                    f"R.execution.properties: the ranks have more than {MAX_VERTICES} properties in total"
+                )
             for rank in marked:
                 found.setdefault(rank, []).append(name)
     return found
@@ -174,5 +176,5 @@ def _split(host: str) -> tuple[str, int]:
     if found is None:
         return host, -1
     if len(found.group()) > 18:
-        raise InvalidGraph(f"R.execution.nodelist: the number of host {shown(host)} is too large")
+        raise InvalidGraph(f"R.execution.nodelist: the number in the host name {shown(host)} is too large")
     return host[: found.start()] or host, int(found.group())

@@ -110,7 +110,7 @@ def _spell(engine: Engine) -> None:
     if engine.id_of(wrong) < 0 and engine.type_of(wrong) in ("core", "gpu"):
         problem = f"id {engine.id_of(wrong)} is not valid in an idset"
     else:
-        problem = "has no rank for R_lite"
+        problem = "has no rank, which R_lite needs"
     raise InvalidGraph(f"vertex {engine.path(wrong)}: {problem}; use match_format jgf", EINVAL)
 
 

@@ -48,8 +48,8 @@ class _Forms:
         self._room -= entries
         if self._room < 0:
             raise InvalidJobspec(
-                f"resources: the forms that the alternatives make have more than {_MAX_ENTRIES:,} entries in all; "
-                "use fewer of them, or a smaller request"
+                f"resources: the forms of the request have more than {_MAX_ENTRIES:,} entries in total; "
+                "use fewer alternatives, or a smaller request"
             )
 
     def weighed(self, form: list[Resource]) -> list[Resource]:

@@ -62,7 +62,7 @@ def read(value: Any) -> Jobspec:
         raise InvalidJobspec(f"jobspec: the key {shown(extra)} is unknown; the top level has exactly {', '.join(_TOP)}")
     version = _unsigned(top["version"], "version")
     if not 1 <= version <= 9999:
-        raise InvalidJobspec(f"version: {version} is outside 1 to 9999")
+        raise InvalidJobspec(f"version: expected 1 to 9999, got {version}")
     duration, rule, queue = _attributes(top["attributes"])
     resources = _resources(top["resources"], "resources", 0, [_MAX_ENTRIES])
     _tasks(top["tasks"])
@@ -184,7 +184,9 @@ def _tasks(value: Any) -> None:
         if "count" in task and (not isinstance(task["count"], Mapping) or len(task["count"]) != 1):
             raise InvalidJobspec(f"{what}.count: must be a mapping with one entry")
         if not 3 <= len(task) <= 5:
-            raise InvalidJobspec(f"{what}: expected 3 to 5 entries (command, slot, count), got {len(task)}")
+            raise InvalidJobspec(
+                f"{what}: expected 3 to 5 entries, among them command, slot and count, got {len(task)}"
+            )
 
 
 def _attributes(value: Any) -> tuple[int, Rule | None, str | None]:
@@ -220,5 +222,7 @@ def _duration(value: Any) -> int:
     except (ValueError, OverflowError):
         seconds = math.nan
     if not 0 <= seconds <= FOREVER:
-        raise InvalidJobspec(f"attributes.system.duration: expected seconds from 0 to {FOREVER}, got {shown(value)}")
+        raise InvalidJobspec(
+            f"attributes.system.duration: expected a number of seconds from 0 to {FOREVER}, got {shown(value)}"
+        )
     return math.ceil(seconds) or FOREVER

@@ -52,7 +52,7 @@ COMMANDS: dict[str, Command] = {
         jobs.update,
         "u",
         f"allocate|reserve {_READERS} R_FILE JOBID START DURATION",
-        "Allocate or reserve what an R names",
+        "Allocate or reserve the resources in an R",
         6,
         6,
     ),
@@ -61,7 +61,7 @@ COMMANDS: dict[str, Command] = {
     "find": Command(graph.find, "f", _CRITERIA, "Find vertices", 1, None),
     "cancel": Command(jobs.cancel, "c", "JOBID [stats]", "Free an allocation or reservation", 1, 2),
     "partial-cancel": Command(
-        jobs.partial_cancel, "pc", "JOBID jgf|rv1exec R_FILE [stats]", "Free what an R names", 3, 4
+        jobs.partial_cancel, "pc", "JOBID jgf|rv1exec R_FILE [stats]", "Free the resources in an R", 3, 4
     ),
     "set-property": Command(graph.set_property, "p", "PATH PROPERTY=VALUE", "Add a property", 2, 2),
     "get-property": Command(graph.get_property, "g", "PATH", "Print all properties of a vertex", 1, 1),
@@ -70,7 +70,7 @@ COMMANDS: dict[str, Command] = {
     "list": Command(jobs.list_jobs, "l", "", "List all jobs", 0, 0),
     "info": Command(jobs.info, "i", "JOBID", "Print a job's mode, start and file", 1, 1),
     "stat": Command(jobs.stat, "s", "", "Print the number of matches and their times", 0, 0),
-    "why": Command(jobs.why, "w", "JOBSPEC", "Report what a jobspec lacks", 1, 1),
+    "why": Command(jobs.why, "w", "JOBSPEC", "Report why a jobspec does not match now", 1, 1),
     "cat": Command(cat, "a", "FILE", "Print a file", 1, 1),
     "help": Command(help_, "h", "[COMMAND]", "List commands", 0, 1),
     "quit": Command(quit_, "q", "", "End the session", 0, 0),

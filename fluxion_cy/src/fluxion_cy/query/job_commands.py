@@ -161,8 +161,8 @@ def partial_cancel(session: Session, words: list[str]) -> Answer:
 def _visits(words: list[str]) -> str:
     """A remark, where resource-query would print how many vertices the search for a job visited."""
     if words and words[0] != "stats":
-        raise Malformed(f"{words[0][:40]!r}: use stats, or nothing")
-    return informed("visits are not counted here; -e prints times") if words else ""
+        raise Malformed(f"{words[0][:40]!r}: expected stats or no argument")
+    return informed("visits are not counted; -e prints times") if words else ""
 
 
 # ---- what there is -------------------------------------------------------------------------------------------------

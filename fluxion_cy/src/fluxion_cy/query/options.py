@@ -17,8 +17,8 @@ def options() -> argparse.ArgumentParser:
         prog="python -m fluxion_cy",
         description="Match jobspecs against a resource graph, with the commands of resource-query; "
         "the command help lists them.",
-        epilog="Exit status: 0; 1 after a command that failed; 2 for an invalid option, graph or command file; "
-        "130 after Ctrl-C. A match that finds nothing is not a failure.",
+        epilog="Exit status: 0 on success; 1 after a command that failed; 2 for an invalid option, graph or "
+        "command file; 130 after Ctrl-C. A match that finds nothing is not a failure.",
     )
     add = parser.add_argument
     add("-L", "--load-file", required=True, metavar="FILE", help="the resource graph")
@@ -43,7 +43,7 @@ def options() -> argparse.ArgumentParser:
     )
     add("-g", "--graph-format", type=_graph_format, default="dot", metavar="FORMAT", help=_of(GRAPH_FORMATS, "dot"))
     add("-o", "--graph-output", metavar="BASENAME", help="write the graph to BASENAME.FORMAT at the end")
-    add("-t", "--test-output", metavar="FILE", help="write matches and finds to this file")
+    add("-t", "--test-output", metavar="FILE", help="write the results of match and find to this file")
     add("-r", "--reserve-vtx-vec", metavar="N", help="accepted for old scripts; has no effect")
     add("-e", "--elapse-time", action="store_true", help="print the times of loading and of each match")
     add("-d", "--disable-prompt", action="store_true", help="print no prompt")
@@ -86,5 +86,5 @@ def _subsystems(word: str) -> str:
 
 
 def _allowlist(word: str) -> str:  # noqa: ARG001
-    message = "it filters hwloc's XML only, which is not supported; remove vertices with the command remove"
+    message = "this option filters only hwloc's XML, which is not supported; remove vertices with the command remove"
     raise argparse.ArgumentTypeError(message)

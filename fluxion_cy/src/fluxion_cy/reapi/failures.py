@@ -44,9 +44,7 @@ def match_refused(failure: Failure) -> FluxionError:
     if failure.errno == _errno.ENODEV:
         return Unsatisfiable(f"jobspec: no match even if the graph were empty and everything up{because}")
     if failure.errno == 0:
-        return InvalidJobspec(
-            f"jobspec: the library finds no match and gives no reason{because}; write the jobspec differently"
-        )
+        return InvalidJobspec(f"jobspec: the library finds no match and gives no reason{because}; rewrite the jobspec")
     if failure.errno == _errno.EINVAL:
         return InvalidJobspec(f"jobspec: the library rejects it{because}")
     return _other(failure, "jobspec")

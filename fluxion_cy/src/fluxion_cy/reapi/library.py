@@ -154,7 +154,7 @@ def _check_file(name: str) -> None:
     if not header[:4] == ours[:4] == b"\x7fELF":
         return
     if header[4:6] + header[18:20] != ours[4:6] + ours[18:20]:
-        raise ValueError("built for another architecture than this Python")
+        raise ValueError("built for a different architecture than this Python")
     if len(header) < 64 or _sections_end(header) > os.path.getsize(name):
         raise ValueError("cut off")
 

@@ -29,7 +29,7 @@ _MOST_STATES = 100_000
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     """Raises NotSupported for an option with any other value."""
     if not any(type(value) is type(choice) and value == choice for choice in choices):
-        raise NotSupported(f"{name}={shown(value)}: the library only has {', '.join(map(repr, choices))}")
+        raise NotSupported(f"{name}={shown(value)}: the library supports only {', '.join(map(repr, choices))}")
 
 
 def check_extras(now: Any, prefer: Any) -> None:
@@ -111,8 +111,8 @@ def check_growth(before: set[str], grown: Engine) -> None:
     new = leaf_types(grown) - before - {pruned for _, pruned in grown.filters}
     if new:
         raise NotSupported(
-            f"graph: the library cannot begin to count {shown(min(new))} while jobs have allocations; cancel them "
-            f"first, or name it in prune_filters from the start, as in ALL:{min(new)[:40]}"
+            f"graph: the library cannot begin to count {shown(min(new))} while jobs have allocations; cancel the "
+            f"jobs first, or name the type in prune_filters from the start, as in ALL:{min(new)[:40]}"
         )
 
 

@@ -105,7 +105,9 @@ def _check(outer: str, metadata: Mapping[str, Any], sent: Mapping[str, Any], pat
         raise NotSupported(f"vertex {outer!r}: the library has no divisible vertices; use one vertex for each chunk")
     size = metadata.get("size", 1)
     if size > _UNSIGNED:
-        raise InvalidGraph(f"vertex {outer!r}: size {size} is more than {_UNSIGNED}, the most that the library keeps")
+        raise InvalidGraph(
+            f"vertex {outer!r}: size {size} is more than {_UNSIGNED}, the largest size that the library supports"
+        )
     if sent["uniq_id"] < 0 or sent["id"] < -1:
         raise InvalidGraph(f"vertex {outer!r}: the library reads a negative id or uniq_id as another number")
     if not path.startswith("/"):
@@ -211,7 +213,7 @@ def _candidates(value: Any) -> list[bool]:
     allowed = slots_of(value)
     if not all(type(entry) is bool for entry in allowed):
         raise NotSupported(
-            "candidates: the library takes true or false per rank, not a number of slots; ask for whole nodes"
+            "candidates: the library accepts true or false per rank, not a number of slots; request whole nodes"
         )
     return [bool(entry) for entry in allowed]
 
@@ -236,7 +238,9 @@ def _ranks(ranks: list[int], meets: Callable[[int], bool]) -> dict[str, Any]:
 def holding_text(holds: Iterable[Hold], engine: Engine, start: int, duration: int) -> bytes:
     """An RFC 20 envelope of vertices and all vertices above them, from `start` for `duration` seconds."""
     if start + duration > LATEST:
-        raise NotSupported(f"R.execution: ends after second {LATEST}, beyond which the library rounds; end it before")
+        raise NotSupported(
+            f"R.execution: the end is after second {LATEST}, beyond which the library rounds; use an earlier end"
+        )
     end = start + duration if duration < FOREVER else 0
     envelope = {"version": 1, "execution": {"starttime": start, "expiration": end}}
     return text_of({**envelope, "scheduling": _tree(holds, engine)}, InvalidGraph, "R")

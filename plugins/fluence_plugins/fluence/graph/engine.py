@@ -68,7 +68,7 @@ class Engine(msgspec.Struct, frozen=True):
         """Raise ResourcesError, which names the field, for features of the embedded engine."""
         if self.name == "reapi" and config.windows:
             raise ResourcesError(
-                "windows: are not supported with engine: reapi; remove them, or choose engine: embedded"
+                "windows: are not supported with `engine: reapi`; remove them, or choose `engine: embedded`"
             )
 
     def matcher(self, graph: Mapping[str, Any], policy: str) -> Matcher:

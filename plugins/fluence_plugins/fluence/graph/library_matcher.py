@@ -352,4 +352,4 @@ def _resource_set(nodes: Sequence[_Node]) -> dict[str, Any]:
 
 
 def _not_in_time(name: str) -> NotSupported:
-    return NotSupported(f"{name}: not supported with engine: reapi, which has no clock; choose engine: embedded")
+    return NotSupported(f"{name}: not supported with `engine: reapi`, which has no clock; choose `engine: embedded`")

@@ -35,7 +35,7 @@ class MatchTimes:
         from prometheus_client.core import HistogramMetricFamily  # slow to import, and only metrics need it
 
         family = HistogramMetricFamily(
-            "fluence_match_seconds", "One match in the graph, by outcome.", labels=["outcome"]
+            "fluence_match_seconds", "Seconds that a match in the graph takes, by outcome.", labels=["outcome"]
         )
         bounds = [*map(str, _BOUNDS), "+Inf"]
         for outcome, counts in self._counts.items():

@@ -32,7 +32,9 @@ class TopologyLevel(PluginArguments):
     @classmethod
     def _check_type(cls, word: str) -> str:
         if not _WORD.fullmatch(word):
-            raise wrong_value(f"{word!r} is not a valid type: use a letter, then letters, digits, - and _, at most 63")
+            raise wrong_value(
+                f"{word!r} is not a valid type: use at most 63 letters, digits, - and _, with a letter first"
+            )
         if word in _TAKEN:
             raise wrong_value(f"{word!r} is a built-in type of the graph: use another word")
         return word

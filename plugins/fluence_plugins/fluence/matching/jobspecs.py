@@ -151,7 +151,7 @@ def _device_jobspecs(graph: ClusterGraph, asked: _DeviceRequest) -> tuple[Jobspe
     )
     if not jobspecs:
         if not matching:
-            raise NoMatchingDeviceError(f"more pods hold each {asked.type}{asked} than may share it now")
+            raise NoMatchingDeviceError(f"each {asked.type}{asked} is held by more pods than may share it now")
         number = asked.count * asked.slots
         devices = {names.without_places(node.path): node.backend for node in matching}
         most = max(Counter(devices.values()).values())

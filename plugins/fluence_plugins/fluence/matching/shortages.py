@@ -108,8 +108,8 @@ class DeviceShortage(msgspec.Struct, frozen=True):
             has = f"no resource tree has {each}"
         most = max(_by_tree(left).values(), default=0)
         return (
-            f"no resource tree has {self._named(each, 'free ')} that one pod can get together"
-            f"{' for the next' * bool(set(taken) - set(before))}; {self._count(len(left), devices)}, "
+            f"no resource tree has {self._named(each, 'free ')}{' left' * bool(set(taken) - set(before))} that one pod "
+            f"can use at the same time; {self._count(len(left), devices)}, "
             f"at most {most} in one resource tree{f' ({has})' if small else ''}"
         )
 

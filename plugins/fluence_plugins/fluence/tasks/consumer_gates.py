@@ -102,7 +102,7 @@ class ConsumerGates:
         """The counts as a metric."""
         from prometheus_client.core import CounterMetricFamily  # slow to import, and only metrics need it
 
-        text = "Consumers that waited for their producer, by result; failed counts attempts."
+        text = "Consumers that waited for their producer, by result; for failed, the number of attempts."
         family = CounterMetricFamily("fluence_consumers", text, labels=["result"])
         for result, count in self.counts.items():
             family.add_metric([result], count)
@@ -214,7 +214,7 @@ class ConsumerGates:
             backend = annotations.get(BACKEND_ANNOTATION)
             on = f" on {backend}" if backend else ""
             self._report(
-                runtime, pod, "ungated", "ProducerRuns", f"its producer runs{on}: removed the scheduling gate {GATE}"
+                runtime, pod, "ungated", "ProducerRuns", f"the producer runs{on}: removed the scheduling gate {GATE}"
             )
 
     async def _delete(self, runtime: Runtime, cluster: Cluster, pod: Pod) -> None:
@@ -224,7 +224,7 @@ class ConsumerGates:
                 self._pods.drop(pod.metadata.uid)
 
         if await self._done(runtime, pod, deleted()):
-            text = f"its producer failed or is gone, and no other appeared within {self._grace:g} s: deleted the pod"
+            text = f"the producer failed or is gone, and no other appeared within {self._grace:g} s: deleted the pod"
             self._report(runtime, pod, "deleted", "ProducerGone", text)
 
     def _report(self, runtime: Runtime, pod: Pod, result: str, reason: str, text: str) -> None:
@@ -243,7 +243,7 @@ class ConsumerGates:
             return False
         except FluenceError as error:
             self.counts["failed"] += 1
-            text = f"cannot remove the scheduling gate {GATE}, or delete the pod: {error}: see {_GUIDE}"
+            text = f"cannot remove the scheduling gate {GATE} or delete the pod: {error}; see {_GUIDE}"
             known = self._problems.get(uid)
             if known is None or known.text != text:
                 log.warning("[fluence] consumer %s: %s", pod.key, text)

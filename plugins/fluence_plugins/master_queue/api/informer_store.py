@@ -91,7 +91,7 @@ LOCAL_QUEUES: Final = Resource(ObservedLocalQueue, KUEUE, "localqueues", lax=Tru
 NAMESPACES: Final = Resource(ObservedNamespace, "v1", "namespaces", namespaced=False, lax=True)  # type: ignore[type-var]
 MASTERS: Final = Resource(MasterQueue, master_queue.API_VERSION, "masterqueues", namespaced=False, lax=True)  # type: ignore[type-var]
 UNLISTED: Final = (
-    "the API server does not list them: is Kueue installed, and does this account have the ClusterRole "
+    "the API server does not list these objects: is Kueue installed, and does this account have the ClusterRole "
     "fluence-master-queue?"
 )
 """The problem if the objects of a kind are unknown; the controller then writes none."""

@@ -54,7 +54,7 @@ class Applier:
         key = f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else meta["name"]
         known: Observed | None = self.store.get(resource.kind, key)
         if known is not None and known.owner != next(one["uid"] for one in meta["ownerReferences"]):
-            raise Conflict(f"{resource.plural} {key}: has another owner: rename the MasterQueue, or that object")
+            raise Conflict(f"{resource.plural} {key}: has another owner; rename the MasterQueue, or that object")
         if known is not None and not differs(body, known):
             return False
         applied = self._next(resource, key, body)
@@ -86,7 +86,7 @@ class Applier:
         if last is None or last.body != text or now - last.at > _FORGOTTEN_SECONDS:
             return _Applied(text, now, 1)
         if last.times > _AT_ONCE and now - last.at < backoff(2.0, last.times - _AT_ONCE - 1, _LONGEST_PAUSE):
-            raise Conflict(f"{resource.plural} {key}: another client reverts it: its managedFields name the client")
+            raise Conflict(f"{resource.plural} {key}: another client, which managedFields names, reverts this object")
         return _Applied(text, now, last.times + 1)
 
     async def delete(self, resource: Resource[Any], known: Observed) -> None:

@@ -123,8 +123,8 @@ class _Layout:
     def _clash(self, kind: str, name: str, remedy: str) -> str:
         """The problem with another owner's object of this name."""
         if (kind, name) in self._leaving:
-            return "belongs to an earlier MasterQueue: the controller replaces it once no job uses it"
-        return f"has another owner: {remedy}"
+            return "belongs to an earlier MasterQueue; the controller replaces it once no job uses it"
+        return f"has another owner; {remedy}"
 
     def _offers(self, pools: Sequence[Pool]) -> list[Offer]:
         """The offers of each local flavor and each active pool, in the spec's order."""
@@ -144,7 +144,7 @@ class _Layout:
         """
         if flavor.name in self._foreign_flavors:
             return (local_offer(flavor),)
-        self.problems.append(f"localFlavor {plain(flavor.name)}: the ResourceFlavor does not exist: create it")
+        self.problems.append(f"localFlavor {plain(flavor.name)}: the ResourceFlavor does not exist; create it")
         return ()
 
     def _pool(self, flavor: Flavor, nats: NatsFlavor, pool: Pool, *, room: bool) -> Iterable[Offer]:

@@ -50,21 +50,21 @@ def desired_local_queues(
         leads: dict[str, str] = {}
         parts = _parts(namespace)
         if len(parts) > MOST:
-            problems.append(f"Namespace {namespace.key}: {ANNOTATION}: only the first {MOST} are used: request fewer")
+            problems.append(f"Namespace {namespace.key}: {ANNOTATION}: only the first {MOST} are used; request fewer")
         for part in parts[:MOST]:
             field = f"Namespace {namespace.key}: {ANNOTATION}: {shown(part)}"
             name, _, queue = part.partition("=")
             queue = queue or name
             known = existing.get(f"{namespace.key}/{name}")
             if not is_dns_label(name) or not is_dns_subdomain(queue):
-                problems.append(f"{field} is not a valid queue: write NAME=CLUSTERQUEUE, or one name for both")
+                problems.append(f"{field} is not a valid queue; write NAME=CLUSTERQUEUE, or one name for both")
             elif queue not in owners:
                 kept.add(f"{namespace.key}/{name}={queue}")  # an existing one stays: its queue may return
-                problems.append(f"{field}: no MasterQueue has a ClusterQueue {queue}: use an existing one")
+                problems.append(f"{field}: no MasterQueue has a ClusterQueue {queue}; use an existing one")
             elif leads.setdefault(name, queue) != queue:
-                problems.append(f"{field}: {name} already points to {leads[name]}: name each LocalQueue once")
+                problems.append(f"{field}: {name} already points to {leads[name]}; name each LocalQueue once")
             elif known is not None and known.owner not in ours:
-                problems.append(f"{field}: LocalQueue {name} does not belong to a MasterQueue: choose another name")
+                problems.append(f"{field}: LocalQueue {name} does not belong to a MasterQueue; choose another name")
             elif known is not None and known.spec.get("clusterQueue") != queue:
                 replaced[known.key] = known  # its queue is immutable: delete it, then create it again
             else:

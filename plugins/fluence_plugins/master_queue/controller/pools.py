@@ -269,7 +269,8 @@ class Pools:
             source = self._flavors[known.flavor].source
             others = sorted({*self._matching(source, name), *self._rivals(known, now)} - {known.flavor})[:_MOST_RIVALS]
             rivalry = tuple(
-                f"also matches flavor {other}, and counts for {known.flavor}: change one of them" for other in others
+                f"also matches flavor {other}, but belongs to {known.flavor}: change one of the two flavors"
+                for other in others
             )
             yield Pool(name, known.flavor, state, known.heard_at, known.message, rivalry, known.refusal)
 

@@ -48,22 +48,22 @@ class Server:
 def server_of(url: str) -> Server | str:
     """The server; if the address is invalid, the problem with a remedy."""
     if len(url) > LONGEST or not url.isprintable() or " " in url:
-        return f"is not valid: write at most {LONGEST} printable characters without spaces"
+        return f"is not valid; write at most {LONGEST} printable characters without spaces"
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
-        return "is not valid: write nats://host:port, and : / @ in user and password as %3A %2F %40"
+        return "is not valid; write nats://host:port, and encode : / @ in user and password as %3A %2F %40"
     if parts.scheme not in PORTS:
-        return "is not a NATS address: write nats://, tls://, ws:// or wss:// before host:port"
+        return "is not a NATS address; write nats://, tls://, ws:// or wss:// before host:port"
     host = parts.hostname or ""
     if port == 0 or not _HOST.fullmatch(host):
-        return "has no valid host: write nats://host:port"
+        return "has no valid host; write nats://host:port"
     if parts.query or parts.fragment or not _path_fits(parts):
-        return "has text after host:port: remove it, and write / ? # in user and password as %2F %3F %23"
+        return "has text after host:port; remove it, and encode / ? # in user and password as %2F %3F %23"
     user, password, token = _user(parts)
     if user == "" or token == "":
-        return "has an empty user or token before the @: write user:password@ or token@"
+        return "has an empty user or token before the @; write user:password@ or token@"
     return Server(parts.scheme, host, port or PORTS[parts.scheme], _path(parts), user, password, token)
 
 

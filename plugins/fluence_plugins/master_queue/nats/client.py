@@ -188,10 +188,12 @@ def _reason(error: BaseException | None, *, at_start: bool = False) -> str:
         case aiohttp.ClientError():
             return f"the connection was lost ({type(error).__name__})"
         case ssl.SSLCertVerificationError():
-            return f"the server's certificate is not trusted: {error.verify_message}: see tls.caFile and tls.serverName"
+            return (
+                f"the server's certificate is not trusted ({error.verify_message}); see tls.caFile and tls.serverName"
+            )
         case ssl.SSLError():
             what = (error.reason or type(error).__name__).lower().replace("_", " ")
-            return f"TLS failed: {what}: see tls.certFile and tls.caFile"
+            return f"TLS failed: {what}; see tls.certFile and tls.caFile"
         case nats.errors.SecureConnWantedError():
             return (
                 "the server offers no TLS, but TLS is required: write nats:// without tls, or enable TLS on the server"

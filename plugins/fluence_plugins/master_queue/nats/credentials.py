@@ -80,10 +80,10 @@ def _of_file(path: str) -> Credentials:
     lines = iter(_text("credentialsFile", path).splitlines())
     parts = dict(_parts(lines))
     if "JWT" not in parts or "SEED" not in parts:
-        what = "it does not contain a user's JWT and seed: write the output of `nsc generate creds`"
+        what = "the file does not contain a user's JWT and seed: write the output of `nsc generate creds`"
         raise _unreadable("credentialsFile", path, what)
     if not parts["JWT"].isascii() or not parts["JWT"].isprintable():
-        raise _unreadable("credentialsFile", path, "its JWT is invalid")
+        raise _unreadable("credentialsFile", path, "the JWT is invalid")
     return Credentials({"jwt": parts["JWT"]}, _key("credentialsFile", path, parts["SEED"]))
 
 
@@ -99,16 +99,16 @@ def _key(setting: str, path: str, seed: str) -> UserKey:
     try:
         return user_key(seed)
     except SeedError as error:
-        raise _unreadable(setting, path, f"it does not contain a user's seed: {error}") from None
+        raise _unreadable(setting, path, f"the file does not contain a user's seed: {error}") from None
 
 
 def _secret(setting: str, path: str) -> str:
     """The only line of the file."""
     text = _text(setting, path).strip("\r\n")
     if not text:
-        raise _unreadable(setting, path, "it is empty")
+        raise _unreadable(setting, path, "the file is empty")
     if not text.isprintable():
-        raise _unreadable(setting, path, "it has more than one line, or characters that are not printable")
+        raise _unreadable(setting, path, "the file has more than one line, or characters that are not printable")
     return text
 
 
@@ -117,13 +117,13 @@ def _text(setting: str, path: str) -> str:
         with Path(path).open("rb") as file:
             data = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise _unreadable(setting, path, f"it cannot be read: {_reason(error)}") from None
+        raise _unreadable(setting, path, f"the file cannot be read: {_reason(error)}") from None
     if len(data) > MOST_BYTES:
-        raise _unreadable(setting, path, f"it has more than {MOST_BYTES} bytes")
+        raise _unreadable(setting, path, f"the file has more than {MOST_BYTES} bytes")
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise _unreadable(setting, path, "it is not UTF-8") from None
+        raise _unreadable(setting, path, "the file is not UTF-8") from None
 
 
 def _reason(error: Exception) -> str:

@@ -102,7 +102,9 @@ class Parser:
             raise WireError("a message has an invalid first line")
         before, size = int(sizes[0]), int(sizes[1])
         if before > size or size > LARGEST_MESSAGE:
-            raise WireError(f"a message has more than {LARGEST_MESSAGE} bytes, or its headers are larger than itself")
+            raise WireError(
+                f"a message has more than {LARGEST_MESSAGE} bytes, or its headers are larger than the message"
+            )
         self._message = int(words[1]), words[0], before, size
 
 

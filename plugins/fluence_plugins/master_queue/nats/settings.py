@@ -26,7 +26,7 @@ _WAYS: Final = (
 def _servers(value: Any) -> Any:
     """Validate before pydantic does, whose messages would show parts of an address."""
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-        raise wrong_value("expected a list of addresses: write [nats://host:port]")
+        raise wrong_value("expected a list of addresses; write [nats://host:port]")
     if not 1 <= len(value) <= MOST_SERVERS:
         raise wrong_value(f"expected 1 to {MOST_SERVERS} addresses, got {len(value)}")
     for index, one in enumerate(value):
@@ -55,7 +55,7 @@ class Tls(Strict):
     def _certificate_with_key(self) -> Self:
         if (self.cert_file is None) != (self.key_file is None):
             missing = "certFile" if self.cert_file is None else "keyFile"
-            raise wrong_value("is missing: set both certFile and keyFile, or neither", at=(missing,))
+            raise wrong_value("is missing; set both certFile and keyFile, or neither", at=(missing,))
         return self
 
 
@@ -79,7 +79,7 @@ class ConnectorSettings(Strict):
     def _one_way(self) -> Self:
         if (self.user_file is None) != (self.password_file is None):
             missing = "userFile" if self.user_file is None else "passwordFile"
-            raise wrong_value("is missing: set both userFile and passwordFile, or neither", at=(missing,))
+            raise wrong_value("is missing; set both userFile and passwordFile, or neither", at=(missing,))
         ways = [name for field, name in _WAYS if getattr(self, field) is not None]
         if any(server.has_user for server in self.addresses):
             ways.append("a user or token in servers")
@@ -87,7 +87,7 @@ class ConnectorSettings(Strict):
             raise wrong_value(f"{', '.join(ways)}: use only one way to authenticate")
         for index, server in enumerate(self.addresses):
             if server.scheme == "ws" and self.tls is not None:
-                raise wrong_value("has no TLS, but tls is set: write wss:// or remove tls", at=("servers", index))
+                raise wrong_value("has no TLS, but tls is set; write wss:// or remove tls", at=("servers", index))
         return self
 
     @property
@@ -107,11 +107,11 @@ def settings_of(connector: str, configured: Mapping[str, ConnectorSettings]) -> 
     if connector in configured:
         return configured[connector]
     if "://" not in connector:
-        name = f"{shown(connector)} is not a" if _NAME.fullmatch(connector) else "it is neither an address nor a"
-        raise InputError(f"{name} configured connector: configure it, or write nats://host:port")
+        name = f"{shown(connector)} is not a" if _NAME.fullmatch(connector) else "the value is neither an address nor a"
+        raise InputError(f"{name} configured connector; configure it, or write nats://host:port")
     urls = [url.strip() for url in connector.split(",")]
     if len(urls) > MOST_SERVERS:
-        raise InputError(f"has {len(urls)} addresses: write at most {MOST_SERVERS}, separated by commas")
+        raise InputError(f"has {len(urls)} addresses; write at most {MOST_SERVERS}, separated by commas")
     for number, url in enumerate(urls, 1):
         found = server_of(url)
         if isinstance(found, str):

@@ -50,7 +50,7 @@ async def _nodes(api: KubeApi, selector: str) -> tuple[Node, ...]:
     try:
         return await api.list("/api/v1/nodes", Node, labels=selector)
     except Invalid as error:
-        what = f"--selector: {shown(selector)} is not a valid label selector: write zone=a,!old"
+        what = f"--selector: {shown(selector)} is not a valid label selector; write zone=a,!old"
         raise InputError(f"{what} ({error})") from None
 
 

@@ -119,10 +119,10 @@ def subject_of(options: Options) -> str:
     """The subject that the pool publishes to. Raises InputError."""
     if not is_dns_label(options.pool):
         what = "use at most 63 characters (a-z, 0-9 and -), with no - at the start or end"
-        raise InputError(f"--pool: {shown(options.pool)} is not a valid pool name: {what}")
+        raise InputError(f"--pool: {shown(options.pool)} is not a valid pool name; {what}")
     if not is_subject(options.subject):
         what = "write words separated by ., without * and >"
-        raise InputError(f"--subject: {shown(options.subject)} is not a valid subject: {what}")
+        raise InputError(f"--subject: {shown(options.subject)} is not a valid subject; {what}")
     return f"{options.subject}.{options.pool}"
 
 
@@ -130,24 +130,25 @@ def quotas_of(options: Options) -> dict[str, str]:
     """The quotas of --quota, in the API server's form. Raises InputError with a line for each invalid one."""
     if not options.quota and not options.from_cluster:
         raise InputError(
-            "--quota is missing: pass both --quota cpu=8, or --from-kubeconfig FILE to measure the pool's own cluster"
+            "--quota is missing; pass --quota, such as cpu=8, or --from-kubeconfig FILE to "
+            "measure the pool's own cluster"
         )
     ignored = {"--context": options.context, "--selector": options.selector, "--for": options.own,
                "--tolerate": options.tolerated}  # fmt: skip
     if not options.from_cluster and (wrong := [name for name, value in ignored.items() if value]):
         raise InputError(
-            f"{', '.join(wrong)}: applies only to a cluster: add --from-kubeconfig FILE, or remove the option"
+            f"{', '.join(wrong)}: applies only to a cluster; add --from-kubeconfig FILE, or remove the option"
         )
     found: dict[str, str] = {}
     problems: list[str] = []
     for text in options.quota:
         resource, equals, value = text.partition("=")
         if not equals:
-            problems.append(f"--quota: {shown(text)} has no =: write RESOURCE=AMOUNT, such as memory=32Gi")
+            problems.append(f"--quota: {shown(text)} has no '='; write RESOURCE=AMOUNT, such as memory=32Gi")
         elif resource not in RESOURCES:
-            problems.append(f"--quota: {shown(resource)}: unknown resource: use one of {', '.join(RESOURCES)}")
+            problems.append(f"--quota: {shown(resource)}: unknown resource; use one of {', '.join(RESOURCES)}")
         elif resource in found:
-            problems.append(f"--quota: {resource} is given twice: write each resource once")
+            problems.append(f"--quota: {resource} is given twice; write each resource once")
         else:
             try:
                 found[resource] = amount_text(resource, amount(resource, value))
@@ -162,7 +163,7 @@ def settings_of(options: Options) -> ConnectorSettings:
     """The settings of the connection. Raises InputError, which shows no address."""
     servers, secrets = options.servers, options.secrets
     if not 1 <= len(servers) <= MOST_SERVERS:
-        raise InputError(f"--server: expected 1 to {MOST_SERVERS} servers, got {len(servers)}: write nats://host:4222")
+        raise InputError(f"--server: expected 1 to {MOST_SERVERS} servers, got {len(servers)}; write nats://host:4222")
     parsed = [server_of(one) for one in servers]
     if wrong := [f"--server: {one}" for one in parsed if isinstance(one, str)]:
         raise InputError(*wrong)
@@ -175,10 +176,10 @@ def settings_of(options: Options) -> ConnectorSettings:
         raise InputError(f"{', '.join(used)}: use only one way to authenticate")
     tls = Tls(ca_file=_text(secrets.tls_ca), cert_file=_text(secrets.tls_cert), key_file=_text(secrets.tls_key))
     if tls != Tls() and any(not isinstance(one, str) and one.scheme == "ws" for one in parsed):
-        raise InputError("--server: ws:// has no TLS: write wss://, or remove --tls-ca, --tls-cert and --tls-key")
+        raise InputError("--server: ws:// has no TLS; write wss://, or remove --tls-ca, --tls-cert and --tls-key")
     for one in astuple(secrets):
         if one is not None and not one.is_file():
-            raise InputError(f"{plain(str(one))}: file not found: name an existing file")
+            raise InputError(f"{plain(str(one))}: file not found; name an existing file")
     return ConnectorSettings(
         servers=servers,
         user_file=_text(secrets.user),
@@ -193,7 +194,7 @@ def settings_of(options: Options) -> ConnectorSettings:
 def _together(first: str, one: Path | None, second: str, other: Path | None) -> None:
     if (one is None) != (other is None):
         raise InputError(
-            f"{second if other is None else first}: is missing: pass both {first} and {second}, or neither"
+            f"{second if other is None else first}: is missing; pass both {first} and {second}, or neither"
         )
 
 

@@ -88,9 +88,9 @@ async def _listed(api: KubeApi, path: str, kind: type[_T], what: str, remedy: st
     try:
         return await api.list(path, kind)
     except NotFound:
-        raise InputError(f"{path}: the API server does not serve {what}: {remedy}") from None
+        raise InputError(f"{path}: the API server does not serve {what}; {remedy}") from None
     except Forbidden as error:
-        raise InputError(f"{path}: not allowed to list {what}: request this permission ({error})") from None
+        raise InputError(f"{path}: not allowed to list {what}; request this permission ({error})") from None
     except Unreadable as error:
         raise InputError(f"{error}: is Kueue newer than this Fluence supports?") from None
 

@@ -42,9 +42,9 @@ def _age(seconds: int | None) -> str | None:
 def _wrong(master: Mapping[str, Any]) -> Iterable[str]:
     name = master["name"]
     if master["ready"] is None:
-        yield f"{name}: no controller reconciles it: start `fluence master-queue`"
+        yield f"{name}: no controller reconciles it; start `fluence master-queue`"
     if master["natsConnected"] is False:
-        yield f"{name}: not connected to NATS: pools keep their state"
+        yield f"{name}: not connected to NATS; pools keep their state"
     yield from (f"{name}: {line}" for line in master["problems"])
     for pool in master["pools"]:
         yield from (f"{name}: pool {pool['pool']}: {line}" for line in pool["problems"] if line not in _shown(master))

@@ -99,7 +99,7 @@ def devices_of(cls: DeviceClass, devices: Sequence[NodeDevice]) -> list[NodeDevi
         except (CompileError, EvaluationError) as error:
             what = "compile" if isinstance(error, CompileError) else "runtime"
             text = f"DeviceClass {name}: selector #{number}: CEL {what} error: {error}"
-            raise AttemptError(f"{' '.join(text.split())}: correct the class") from None
+            raise AttemptError(f"{' '.join(text.split())}; correct the class") from None
     return found
 
 

@@ -81,7 +81,7 @@ def refusal(pod: Pod) -> str | None:
     requests no devices.
     """
     if pod.spec.resource_claims:
-        return ("spec.resourceClaims: Slurm chooses devices for extended resources only: "
+        return ("spec.resourceClaims: Slurm chooses devices for extended resources only; "
                 f"request {dra.CLASS_PREFIX}<class> or a device plugin's resource instead")  # fmt: skip
     for need in needs(pod):
         if need.name != CPU_CLASS and len(need.containers) > 1:
@@ -152,7 +152,7 @@ async def claim(binding: Binding, share: NodeShare, node_gres: str = "") -> None
     chosen = {offer.need: _chosen(offer, binding.node, had, in_use) for offer in offers}
     if (many := sum(map(len, chosen.values()))) > dra.RESULTS_LIMIT:
         cpu = dra.CLASS_PREFIX + CPU_CLASS
-        raise AttemptError(f"a claim can have {dra.RESULTS_LIMIT} devices, and the pod needs {many} of node "
+        raise AttemptError(f"a claim can have at most {dra.RESULTS_LIMIT} devices, and the pod needs {many} of node "
                            f"{binding.node}: request fewer, or cpu instead of {cpu}")  # fmt: skip
     desired = _manifest(pod, chosen)
     for one in known:

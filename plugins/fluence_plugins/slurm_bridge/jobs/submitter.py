@@ -270,7 +270,7 @@ class Submitter:
             self._refuse(request, str(error))
         except Exception as error:  # a bug with one group must not stop the others
             log.exception("[slurm-bridge] %s", request.group)
-            self._refuse(request, f"a bug in the plugin slurm-bridge: {type(error).__name__}: see its logs")
+            self._refuse(request, f"a bug in the plugin slurm-bridge ({type(error).__name__}): see its logs")
 
     async def _fulfil(self, request: JobRequest) -> None:
         """Submit the group's job, or update its pending job. Raises FluenceError."""
@@ -293,7 +293,7 @@ class Submitter:
             return
         ambiguous = self._ambiguous.get(group)
         if not pending and ambiguous is not None and ambiguous.until > self.now():
-            text = known.text if known is not None else "Slurm has not shown yet whether it created the job"
+            text = known.text if known is not None else "Slurm has not yet shown whether it created the job"
             self._problems[group] = _Problem(text, request, None, ambiguous.until, ambiguous.until, 0)
             return
         root = await root_of(waiting[0], ClusterWorkloads(self.cluster))

@@ -124,7 +124,7 @@ def slurm_name(node: Node) -> str:
     name = node.metadata.labels.get(NODE_NAME_LABEL) or node.metadata.name
     if not _NAME.fullmatch(name) or name.lower() in _RESERVED:
         raise ValueError(
-            f"label {NODE_NAME_LABEL}: {shown(name)} is not a valid node name in Slurm: choose another one"
+            f"label {NODE_NAME_LABEL}: {shown(name)} is not a valid node name in Slurm; choose another one"
         )
     return name
 
@@ -135,8 +135,8 @@ def external(node: Node, rules: NodeRules, partitions: Collection[str]) -> Exter
     memory = _amount(node, "memory") >> 20
     if cpus < 1 or memory < 1:
         raise ValueError(
-            f"it has {cpus} whole allocatable CPUs and {memory} MiB of allocatable memory: Slurm needs at least 1 "
-            "of each"
+            f"the node has {cpus} whole allocatable CPUs and {memory} MiB of allocatable memory: Slurm needs at least "
+            "1 of each"
         )
     gres, conf = _gres(node, dict(rules.resources))
     return External(
@@ -165,18 +165,18 @@ def _partitions(node: Node, rules: NodeRules, there: Collection[str]) -> tuple[s
     wanted = dict.fromkeys([rules.partition, *filter(None, (part.strip() for part in text.split(",")))])
     for name in wanted:
         if not _WORD.fullmatch(name):
-            raise ValueError(f"annotation {PARTITIONS_ANNOTATION}: {shown(name)} is not a valid partition name: write "
+            raise ValueError(f"annotation {PARTITIONS_ANNOTATION}: {shown(name)} is not a valid partition name; write "
                              "names separated by commas")  # fmt: skip
         if name not in there:
             where = "the configuration" if name == rules.partition else f"annotation {PARTITIONS_ANNOTATION}"
-            raise ValueError(f"{where}: Slurm has no partition {name}: use one that it has, or add it to slurm.conf")
+            raise ValueError(f"{where}: Slurm has no partition {name}; use one that it has, or add it to slurm.conf")
     return tuple(wanted)
 
 
 def _topology(node: Node) -> str:
     text = node.metadata.annotations.get(TOPOLOGY_ANNOTATION, "").strip()
     if text and (len(text) > _MOST_TOPOLOGY or not _TOPOLOGY.fullmatch(text)):
-        raise ValueError(f"annotation {TOPOLOGY_ANNOTATION}: {shown(text)} is not a valid topology of Slurm: write "
+        raise ValueError(f"annotation {TOPOLOGY_ANNOTATION}: {shown(text)} is not a valid topology of Slurm; write "
                          "topology:unit, separated by commas, such as topo-switch:s2,topo-block:b2")  # fmt: skip
     return text
 
@@ -191,12 +191,12 @@ def _gres(node: Node, resources: Mapping[str, str]) -> tuple[str, str]:
         return "", ""
     if len(counts) > 1:
         raise ValueError(
-            f"status.allocatable: {', '.join(sorted(counts))}: an external node of Slurm can have only one kind "
-            "of device: leave one in the plugin's resources"
+            f"status.allocatable: an external node of Slurm can have only one kind of device, but this one has "
+            f"{' and '.join(sorted(counts))}; leave one of them in the plugin's resources"
         )
     ((kind, count),) = counts.items()
     if count > _MOST_DEVICES:
-        raise ValueError(f"status.allocatable: {count} of {kind}: the limit is {_MOST_DEVICES}")
+        raise ValueError(f"status.allocatable: {count} of {kind} exceed the limit of {_MOST_DEVICES}")
     name, _, type_ = kind.partition(":")
     fields = [f"count={count}", f"name={name}", *([f"type={type_}"] if type_ else [])]
     # Slurm ignores GPUs without files, and needs a file name for each. It does not open those of a node without slurmd.
@@ -345,6 +345,6 @@ def missing_partitions(spec: External, found: SlurmNode) -> str:
     missing = [name for name in spec.partitions if name not in found.partitions]
     if not missing:
         return ""
-    return (f"it is not in Slurm's partition {', '.join(missing)}: add to slurm.conf NodeSet={missing[0]} "
+    return (f"the node is not in Slurm's partition {', '.join(missing)}: add to slurm.conf NodeSet={missing[0]} "
             f"Feature={missing[0]} and PartitionName={missing[0]} Nodes={missing[0]}, and run scontrol "
             "reconfigure")  # fmt: skip

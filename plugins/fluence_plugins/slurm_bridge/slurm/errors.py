@@ -110,7 +110,7 @@ class TokenError(FluenceError):
     """There is no token, or Slurm rejects it."""
 
     def __init__(self, file: str, what: str) -> None:
-        super().__init__(f"token file {plain(file)}: {what}: write a valid token to the file (scontrol token)")
+        super().__init__(f"token file {plain(file)}: {what}; write a valid token to the file (scontrol token)")
 
 
 def of_number(request: str, number: int, text: str, *, token_file: str) -> FluenceError:

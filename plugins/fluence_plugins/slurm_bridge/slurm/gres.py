@@ -51,7 +51,7 @@ def parse(text: str) -> tuple[Gres, ...]:
         return ()
     found = tuple(_one(part.strip()) for part in text.split(",") if part.strip())
     if not found:
-        raise ValueError(f"{shown(text)} names no resource: {_REMEDY}, or none")
+        raise ValueError(f"{shown(text)} names no resource; {_REMEDY}, or none")
     _check(found)
     return found
 
@@ -64,7 +64,7 @@ def _one(text: str) -> Gres:
         count = fields.pop() if len(fields) > 1 and _COUNT.fullmatch(fields[-1]) else "1"
     number = _COUNT.fullmatch(count)
     if number is None or len(fields) > 2 or not all(_WORD.fullmatch(field) for field in fields):
-        raise ValueError(f"expected a generic resource, got {shown(text)}: {_REMEDY}")
+        raise ValueError(f"expected a generic resource, got {shown(text)}; {_REMEDY}")
     return Gres(fields[0], fields[1] if len(fields) > 1 else "", f"{int(number[1])}{number[2].upper()}")
 
 
@@ -73,9 +73,9 @@ def _check(found: Sequence[Gres]) -> None:
     kinds = [(one.name.lower(), one.type.lower()) for one in found]
     for name, type_ in kinds:
         if kinds.count((name, type_)) > 1:
-            raise ValueError(f"{name}{':' if type_ else ''}{type_} is requested twice: name each resource once")
+            raise ValueError(f"{name}{':' if type_ else ''}{type_} is requested twice; name each resource once")
         if type_ and (name, "") in kinds:
-            raise ValueError(f"{name} is requested with and without a type, which Slurm rejects: always name the type")
+            raise ValueError(f"{name} is requested with and without a type, which Slurm rejects; always name the type")
 
 
 def to_text(found: Iterable[Gres], known: Known = ()) -> str:

@@ -36,12 +36,12 @@ def expand(text: str, *, limit: int = NAMES) -> tuple[str, ...]:
     Raises HostlistError.
     """
     if len(text) > _CHARACTERS:
-        raise HostlistError(text, f"it has {len(text)} characters, the limit is {_CHARACTERS}")
+        raise HostlistError(text, f"the list has {len(text)} characters; the limit is {_CHARACTERS}")
     names: list[str] = []
     for pieces in _words(text):
         ranges = [_ranges(piece, text) for piece in pieces]
         if len(names) + prod(sum(len(numbers) for numbers, _ in piece) for piece in ranges) > limit:
-            raise HostlistError(text, f"it expands to more than {limit} names")
+            raise HostlistError(text, f"the list expands to more than {limit} names")
         names.extend(map("".join, product(*map(_texts, ranges))))
     return tuple(names)
 

@@ -137,7 +137,7 @@ def _set_bits(bitmap: str) -> tuple[int, ...]:
         return ()
     digits = bitmap.removeprefix("0x")
     if len(digits) * 4 > _CORES:
-        raise UnreadableError(f"a bitmap has {len(digits) * 4} cores, the limit is {_CORES}")
+        raise UnreadableError(f"a bitmap has {len(digits) * 4} cores; the limit is {_CORES}")
     try:
         bits = int(digits, 16)
     except ValueError:

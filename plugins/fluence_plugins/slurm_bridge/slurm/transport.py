@@ -109,12 +109,12 @@ def read_token(path: str) -> str:
         with Path(path).open("rb") as file:
             data = file.read(_TOKEN_BYTES + 1)
     except OSError as why:
-        raise TokenError(path, f"it cannot be read: {why.strerror or type(why).__name__}") from None
+        raise TokenError(path, f"the file cannot be read: {why.strerror or type(why).__name__}") from None
     text = data.decode("ascii", "replace").strip().removeprefix(_VARIABLE)
     if not text:
-        raise TokenError(path, "it is empty")
+        raise TokenError(path, "the file is empty")
     if len(data) > _TOKEN_BYTES or not text.isascii() or not text.isprintable() or " " in text:
-        raise TokenError(path, "it does not contain a valid token")
+        raise TokenError(path, "the file does not contain a valid token")
     return text
 
 
@@ -146,7 +146,7 @@ class Transport:
 
     async def exchange(self, method: Method, path: str, body: bytes | None, sent: Sent, *, limit: int) -> Answer:
         """Send one request and read its response; the caller limits the time. Raises UnavailableError or TokenError."""
-        assert self._pool is not None, "enter the client before you use it"  # noqa: S101
+        assert self._pool is not None, "enter the client (async with) before you use it"  # noqa: S101
         headers = {
             "X-SLURM-USER-TOKEN": read_token(self._settings.token_file),
             "Accept": "application/json",

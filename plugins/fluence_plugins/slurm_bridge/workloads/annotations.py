@@ -83,16 +83,16 @@ def _text(root: Workload, annotation: str) -> tuple[Workload, str]:
 
 def _plain(text: str) -> str:
     if not text.isprintable():
-        raise ValueError(f"{shown(text)} has characters that are not printable: remove them")
+        raise ValueError(f"{shown(text)} has characters that are not printable; remove them")
     if len(text.encode()) > MOST_TEXT:
-        raise ValueError(f"{shown(text)} has more than {MOST_TEXT} bytes: shorten it")
+        raise ValueError(f"{shown(text)} has more than {MOST_TEXT} bytes; shorten it")
     return text
 
 
 def _number(least: int, most: int) -> Callable[[str], int]:
     def read_number(text: str) -> int:
         if _NUMBER.fullmatch(text) is None or not least <= int(text) <= most:
-            raise ValueError(f"expected a whole number from {least} to {most}, got {shown(text)}: correct or remove it")
+            raise ValueError(f"expected a whole number from {least} to {most}, got {shown(text)}; correct or remove it")
         return int(text)
 
     return read_number
@@ -105,7 +105,7 @@ def _quantity(text: str, example: str) -> int:
         raise ValueError(str(error)) from None
     if not 0 <= amount < LARGEST:
         raise ValueError(
-            f"{shown(text)} is {'negative' if amount < 0 else 'too large'}: write an amount such as {example}"
+            f"{shown(text)} is {'negative' if amount < 0 else 'too large'}; write an amount such as {example}"
         )
     return amount
 
@@ -113,7 +113,7 @@ def _quantity(text: str, example: str) -> int:
 def _cpus(text: str) -> int:
     cpus = _quantity(text, "2")
     if not 1 <= cpus <= MOST_CPUS:
-        raise ValueError(f"expected 1 to {MOST_CPUS} CPUs, got {shown(text)}: correct or remove it")
+        raise ValueError(f"expected 1 to {MOST_CPUS} CPUs, got {shown(text)}; correct or remove it")
     return cpus
 
 
@@ -123,7 +123,7 @@ def _memory(text: str) -> int:
 
 def _exclusive(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise ValueError(f"expected true or false, got {shown(text)}: correct or remove it")
+        raise ValueError(f"expected true or false, got {shown(text)}; correct or remove it")
     return text.lower() == "true"
 
 
@@ -131,7 +131,7 @@ def _identity(text: str) -> str:
     """A user or group, by name or number. Slurm rejects numbers that overflow."""
     if text.startswith("-") or any(character.isspace() for character in text):
         raise ValueError(
-            f"expected a name, or a number from 0 to {MOST_NUMBER}, got {shown(text)}: correct or remove it"
+            f"expected a name, or a number from 0 to {MOST_NUMBER}, got {shown(text)}; correct or remove it"
         )
     return str(_number(0, MOST_NUMBER)(text)) if text.isascii() and text.isdigit() else _plain(text)
 

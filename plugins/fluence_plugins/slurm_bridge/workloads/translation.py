@@ -164,7 +164,7 @@ def _check_startup(root: Workload) -> None:
     if root.startup_policy == "LeaderReady" and (root.size or 1) > 1:
         raise TranslationError(
             f"{root}: spec.startupPolicy: with LeaderReady, workers are created when the leader runs, "
-            "but Slurm allocates nodes to all pods at once: set LeaderCreated"
+            "but Slurm allocates nodes to all pods at the same time; set LeaderCreated"
         )
 
 
@@ -184,7 +184,7 @@ def _nodes(root: Workload, wanted: JobAnnotations, pods: int) -> int:
     if wanted.maximum_nodes is not None and wanted.maximum_nodes < nodes:
         raise TranslationError(
             f"{root}: {names.JOB}max-nodes is {wanted.maximum_nodes}, but {nodes} nodes are needed, "
-            f"at least one for each of {pods} pods: raise or remove it"
+            f"at least one for each of {pods} pods; raise or remove it"
         )
     return nodes
 

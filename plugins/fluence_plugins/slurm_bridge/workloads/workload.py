@@ -141,7 +141,7 @@ async def _pod_group(pod: Pod, name: str, api_versions: Sequence[str], workloads
         if (found := await workloads.get(api_version, "PodGroup", pod.metadata.namespace, name)) is not None:
             return found
     raise TranslationError(
-        f"Pod {pod.key}: PodGroup {pod.metadata.namespace}/{name} does not exist: "
+        f"Pod {pod.key}: PodGroup {pod.metadata.namespace}/{name} does not exist; "
         "create it, or remove its name from the pod"
     )
 
@@ -184,7 +184,7 @@ async def _owner(owned: ObjectMeta, owner: OwnerReference, workloads: Workloads)
     if found is None or found.metadata.uid != owner.uid:
         gone = "is gone" if found is None else "was replaced by another object of that name"
         raise TranslationError(
-            f"{owned.namespace}/{owned.name}: its owner {_reference(owned, owner)} (uid {owner.uid}) {gone}: "
+            f"{owned.namespace}/{owned.name}: its owner {_reference(owned, owner)} (uid {owner.uid}) {gone}; "
             "delete what the owner left behind"
         )
     return found

@@ -53,7 +53,7 @@ def test_so_many_devices_that_no_variable_may_name_them_are_given_without_names(
     with caplog.at_level(logging.WARNING):
         (env,) = allocate([f"qpu-{number}" for number in range(20_000)], devices=many)
     assert env == {"FLUENCE_DEVICE_TYPE_QPU": "qpu"}
-    assert "qpu: 20000 devices in one container: too many to name in a variable" in caplog.text
+    assert "qpu: one container has 20000 devices, too many to name in a variable" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ async def test_without_a_configuration_a_replica_is_ready_and_it_is_trusted_once
     await replica.check()
     await replica.check()
     assert (replica.problems(), replica.value("trusted")) == ({}, 0)
-    assert caplog.text.count("MutatingWebhookConfiguration fluence-webhook: it does not exist: apply it") == 1
+    assert caplog.text.count("MutatingWebhookConfiguration fluence-webhook: the object does not exist; apply it") == 1
     world.api.configure()
     await replica.check()
     assert (world.api.bundle(), replica.value("trusted")) == (signers(replica.now.authorities), 1)

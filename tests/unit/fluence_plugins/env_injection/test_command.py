@@ -37,9 +37,9 @@ def unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Non
 
 
 @pytest.mark.parametrize(("options", "problem"), [
-    (["--handlers", "other"], "--handlers: unknown handler 'other': choose from fluxion"),
-    (["--handlers", "fluxion,other"], "--handlers: unknown handler 'other': choose from fluxion"),
-    (["--handlers", " , "], "--handlers: expected at least one handler: choose from fluxion"),
+    (["--handlers", "other"], "--handlers: unknown handler 'other'; choose from fluxion"),
+    (["--handlers", "fluxion,other"], "--handlers: unknown handler 'other'; choose from fluxion"),
+    (["--handlers", " , "], "--handlers: expected at least one handler; choose from fluxion"),
     (["--tls-cert", "a.pem"], "--tls-cert and --tls-key: set both or neither"),
     (["--tls-cert", "no.pem", "--tls-key", "no.pem"], "no.pem: cannot be read (No such file or directory)"),
     (["--service", "Webhook"], "--service: 'Webhook' is not a valid DNS name"),
@@ -76,14 +76,14 @@ def test_handlers_are_entry_points_and_run_in_the_order_of_the_option(
 
     monkeypatch.setattr(metadata, "entry_points", found)
     assert list(load_handlers(["c", "a", "c"], SETTINGS)) == ["c", "a"]
-    with pytest.raises(InputError, match=r"--handlers: unknown handler 'd': choose from a, b, c$"):
+    with pytest.raises(InputError, match=r"--handlers: unknown handler 'd'; choose from a, b, c$"):
         load_handlers(["a", "d"], SETTINGS)
 
 
 def test_an_invalid_handler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     none = SimpleNamespace(name="a", load=lambda: lambda _settings: object())
     monkeypatch.setattr(metadata, "entry_points", lambda group: [none])
-    with pytest.raises(InputError, match=r"--handlers: a is not a handler: it has no operations: fix or uninstall it$"):
+    with pytest.raises(InputError, match=r"--handlers: a is not a handler: it has no operations; fix or uninstall it$"):
         load_handlers(["a"], SETTINGS)
 
 
@@ -100,6 +100,6 @@ def test_a_handler_that_cannot_be_imported_is_named(monkeypatch: pytest.MonkeyPa
         lambda group: [SimpleNamespace(name="a", load=load)],
     )
     with pytest.raises(
-        InputError, match=re.escape("a cannot be imported: ImportError: no module named x: fix or reinstall it")
+        InputError, match=re.escape("a cannot be imported (ImportError: no module named x); fix or reinstall it")
     ):
         load_handlers(["a"], SETTINGS)

@@ -155,7 +155,7 @@ def test_a_podgroup_without_its_producer_is_named() -> None:
     refused = admitted(member("b"), [handler(api)])
     assert isinstance(refused, Refusal)
     assert refused.message == (
-        f"{PREFIX}coordination: shared: PodGroup default/g-producer is reserved for a producer, but no pod owns it: "
+        f"{PREFIX}coordination: shared: PodGroup default/g-producer is reserved for a producer, but no pod owns it; "
         "delete the PodGroup if that pod does not exist, and create the pods again"
     )
     claim = api.made[f"{GROUPS}/g-producer"]
@@ -204,7 +204,7 @@ def test_a_pod_is_refused_if_the_webhook_lacks_a_right(index: str | None, path: 
     refused = admitted(member("a", index), [handler(Api(forbidden=path))])
     assert isinstance(refused, Refusal)
     assert refused.message.startswith("--go-compatible: ")
-    assert refused.message.endswith("not allowed to create it: apply deploy/options/go-compatible.yaml")
+    assert refused.message.endswith("not allowed to create it; apply deploy/options/go-compatible.yaml")
 
 
 def test_a_sidecar_runs_as_root_only_where_the_administrator_allows_it() -> None:
@@ -222,7 +222,7 @@ def test_a_sidecar_runs_as_root_only_where_the_administrator_allows_it() -> None
 def test_the_option_needs_an_image_and_an_api_server() -> None:
     with pytest.raises(InputError, match="--go-compatible: needs --sidecar-image"):
         handler(sidecar_image=None)
-    with pytest.raises(InputError, match="with --tls-cert: omit --tls-cert, and the webhook creates its certificate"):
+    with pytest.raises(InputError, match="with --tls-cert; omit --tls-cert, and the webhook creates its certificate"):
         quantum_handler(replace(settings(), go_compatible=True))
 
 

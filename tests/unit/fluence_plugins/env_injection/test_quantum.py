@@ -140,7 +140,7 @@ def test_a_pod_of_a_podgroup_is_rejected_without_a_job() -> None:
                           labels={f"{PREFIX}group": "qgang"}))  # fmt: skip
     del pod["metadata"]["ownerReferences"]
     pod["spec"]["schedulingGroup"] = {"podGroupName": "mine"}
-    why = "pods of one PodGroup cannot start as a producer and later consumers: remove this field"
+    why = "pods of one PodGroup start together, but consumers start after their producer; remove this field"
     assert f"spec.schedulingGroup: {why}" in refusal(pod)
 
 
@@ -251,7 +251,7 @@ def test_a_job_that_cannot_be_split_is_rejected(changes: dict[str, Any], why: st
 def test_a_job_with_a_podgroup_or_without_a_device_is_rejected() -> None:
     grouped, plain, long = job(), job(), job()
     grouped["spec"]["template"]["spec"]["schedulingGroup"] = {"podGroupName": "mine"}
-    why = "pods of one PodGroup cannot start as a producer and later consumers: remove this field"
+    why = "pods of one PodGroup start together, but consumers start after their producer; remove this field"
     assert f"spec.template.spec.schedulingGroup: {why}" in refusal(grouped)
     del plain["spec"]["template"]["spec"]["containers"][0]["resources"]
     assert "none requests a fluxion.flux-framework.org/" in refusal(plain)

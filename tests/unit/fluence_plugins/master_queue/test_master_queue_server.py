@@ -70,9 +70,9 @@ def test_the_shown_configuration_has_no_secrets(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("", "f.yaml: is not a configuration: start with `apiVersion: fluence.flux-framework.org/v1alpha1` and"),
-        ("[1]", "f.yaml: is not a configuration: start with"),
-        ("kind: MasterQueueConfiguration", "f.yaml: is not a configuration: start with"),
+        ("", "f.yaml: is not a configuration; start with `apiVersion: fluence.flux-framework.org/v1alpha1` and"),
+        ("[1]", "f.yaml: is not a configuration; start with"),
+        ("kind: MasterQueueConfiguration", "f.yaml: is not a configuration; start with"),
         ("a: [", "f.yaml:"),
         (HEAD.replace("v1alpha1", "v2"), "f.yaml: apiVersion: "),
         (HEAD.replace("MasterQueue", "Scheduler"), "f.yaml: kind: "),
@@ -118,7 +118,7 @@ def test_a_missing_file_a_directory_and_a_binary_file_are_named(tmp_path: Path) 
     for name, reason in (("none", "No such file or directory"), (".", "Is a directory"), ("binary", "it is not UTF-8")):
         with pytest.raises(InputError) as refused:
             load(tmp_path / name)
-        assert str(refused.value).endswith(f"cannot be read ({reason}): name a readable configuration file")
+        assert str(refused.value).endswith(f"cannot be read ({reason}); name a readable configuration file")
 
 
 # ------------------------------------------------------------------ what it says of itself

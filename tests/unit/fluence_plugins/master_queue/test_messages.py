@@ -74,8 +74,8 @@ def test_an_invalid_message_is_rejected_with_one_line(data: bytes, line: str) ->
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        (-1, "-1 is negative: write 0 or more"),
-        ("-1m", "'-1m' is negative: write 0 or more"),
+        (-1, "-1 is negative; write 0 or more"),
+        ("-1m", "'-1m' is negative; write 0 or more"),
         (True, "True is not a valid quantity"),
         (None, "None is not a valid quantity"),
         ([1], "[1] is not a valid quantity"),
@@ -107,14 +107,14 @@ def test_a_resource_that_no_queue_covers_is_dropped() -> None:
     found = read(quotas={"example.com/fpga": 2, "cpu": 1})
     assert found.quotas == {"cpu": "1"}
     assert found.problems == (
-        "quotas['example.com/fpga']: unknown resource: use one of cpu, memory, pods, nvidia.com/gpu",
+        "quotas['example.com/fpga']: unknown resource; use one of cpu, memory, pods, nvidia.com/gpu",
     )
 
 
 @pytest.mark.parametrize(
     ("label", "problem"),
     [
-        ("lonely", "'lonely' has no =: write key=value"),
+        ("lonely", "'lonely' has no '='; write key=value"),
         ("=v", "'' is not a valid key in Kubernetes"),
         ("Bad/k=v", "'Bad/k' is not a valid key"),
         ("a/b/c=v", "'a/b/c' is not a valid key"),
@@ -122,7 +122,7 @@ def test_a_resource_that_no_queue_covers_is_dropped() -> None:
         ("k=a b", "'a b' is not a valid value in Kubernetes"),
         ("k=a\nb", "'a\\nb' is not a valid value"),
         (f"k={'v' * 64}", "is not a valid value"),
-        ("k" * 1000, "has 1000 characters: use at most 512"),
+        ("k" * 1000, "has 1000 characters; use at most 512"),
         (7, "expected a string, got 7"),
         ({"a": 1}, "expected a string, got {'a': 1}"),
         ("good=2", "'good' already has another value"),
@@ -139,7 +139,7 @@ def test_a_bad_label_is_dropped_and_the_rest_applies(label: Any, problem: str) -
 @pytest.mark.parametrize(
     ("taint", "problem"),
     [
-        ("k=v", "'k=v' lacks the effect: write key=value:Effect"),
+        ("k=v", "'k=v' lacks the effect; write key=value:Effect"),
         ("k=v:Never", "'Never' is not a valid effect"),
         ("k=v:", "'' is not a valid effect"),
         ("=v:NoSchedule", "'' is not a valid key"),
@@ -212,12 +212,12 @@ def test_only_some_parts_of_a_message_with_thousands_are_read(part: str, monkeyp
         reported.clear()
         decoded(f'{{"quotas":{{}},"{field}":[{parts}]}}'.encode())
         assert reported[0].startswith(f"{field}: has ")
-        assert reported[0].endswith(" parts, and only the first 256 are used: send fewer")
+        assert reported[0].endswith(" entries, and only the first 256 are used; send fewer")
         assert len(reported) <= 257
     reported.clear()
     names = ",".join(f'"{number}":{part}' for number in range(2000))
     decoded(f'{{"quotas":{{{names},"pods":3}}}}'.encode())
-    assert reported[0] == "quotas: has 2001 parts, and only the first 256 are used: send fewer"
+    assert reported[0] == "quotas: has 2001 entries, and only the first 256 are used; send fewer"
     assert len(reported) == 257
 
 

@@ -167,7 +167,10 @@ ERRORS = [
         "resources[0].with[0].parent: applies only to a tree's root",
     ),
     ("resources: [{type: a, name: x, parent: y}, {type: b, name: y, parent: x}]", "resources[0].parent: 'y' is below"),
-    ("resources: [{type: a, name: x, count: 2}, {type: b, parent: x}]", "resources[1].parent: 'x' is 2 resources"),
+    (
+        "resources: [{type: a, name: x, count: 2}, {type: b, parent: x}]",
+        "resources[1].parent: 'x' stands for 2 resources",
+    ),
     ("resources: [{type: a, attributes: {a-b: x, a.b: y}}]", "would both become the environment variable FLUXION_A_B"),
     ("resources: [{type: a, count: 1000, with: [{type: b, count: 1000}]}]", "resources: have 1001000 vertices"),
     ("resources: [" + "{type: a}," * 20_001 + "]", "resources: has more than 20000 entries; remove some"),

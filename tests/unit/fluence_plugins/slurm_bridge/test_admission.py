@@ -133,7 +133,7 @@ def test_a_new_pod_with_a_mark_is_rejected_and_the_mark_named(scheduler: str, ma
     answer = handler().mutate(pod(scheduler, mark), request(user=ACCOUNT))
     assert isinstance(answer, Refusal)
     assert answer.code == 403
-    assert answer.message.endswith(": only slurm-bridge-scheduler sets these fields: create the pod without them")
+    assert answer.message.endswith(": only slurm-bridge-scheduler sets these fields; create the pod without them")
     assert f"metadata.{next(iter(mark))}[" in answer.message
 
 
@@ -169,7 +169,7 @@ def test_another_job_or_node_is_a_change_and_every_mark_that_changes_is_named() 
     new = bridged({"labels": {JOBID_LABEL: "8"}, "annotations": {NODE_ANNOTATION: "n2"}})
     assert change(old, new) == (
         f"metadata.labels[{JOBID_LABEL}], metadata.annotations[{NODE_ANNOTATION}]: "
-        "only slurm-bridge-scheduler may change these fields of its pods: leave them unchanged"
+        "only slurm-bridge-scheduler may change these fields of its pods; leave them unchanged"
     )
 
 

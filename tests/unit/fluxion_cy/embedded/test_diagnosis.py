@@ -17,7 +17,7 @@ from fluxion_cy.wording import Words
 from ..graphs import Graph, machine, pools, slot, sockets, spec, want
 
 CORE = want("core", 1)
-LATER = "; it would fit at second 3600"
+LATER = "; the request would fit at second 3600"
 X = {"properties": ["x"]}
 ONE_EXCLUDED = "; 1 other node has enough for one, but the constraints exclude it"
 EXCLUDED = "; 2 other nodes have enough, but the constraints exclude them"
@@ -246,7 +246,7 @@ def test_every_alternative_is_described_the_first_three_of_them() -> None:
     mixed = spec(want("node", 1, slot(2, want("core", 2)), slot(2, want("gpu", 1))), duration=1)
     assert matcher.why(mixed) == (
         "alternative 1 of 2 alone: no node has 4 free cores; the only node has 1; "
-        "alternative 2 of 2 alone: no node has 2 free gpus; the only node has 0; it would fit at second 50"
+        "alternative 2 of 2 alone: no node has 2 free gpus; the only node has 0; the request would fit at second 50"
     )
 
 
@@ -317,10 +317,10 @@ def test_it_says_when_it_would_fit_at_now_and_among_reservations() -> None:
     matcher.allocate(half)
     assert matcher.allocate_orelse_reserve(whole).at == 100
     assert matcher.why(spec(slot(1, want("core", 4)), duration=20), now=50) == (
-        "no node has 4 free cores; the only node has 2; it would fit at second 200"
+        "no node has 4 free cores; the only node has 2; the request would fit at second 200"
     )
     for ask, now in ((whole, 50), (half, 1)):  # their spans reach into the reservation
-        assert matcher.why(ask, now=now).endswith("the only node has 0; it would fit at second 200")
+        assert matcher.why(ask, now=now).endswith("the only node has 0; the request would fit at second 200")
     assert matcher.why(half, now=200) == "fits now"
     assert matcher.why(whole, now=200, prefer=[1.0]) == "fits now"
     with pytest.raises(InvalidJobspec, match="now"):
@@ -333,8 +333,8 @@ def test_what_gathering_is_not_allowed_for_is_said() -> None:
     ask = spec(want("node", 1, slot(1, want("core", 6))))
     text = Matcher(sockets()).why(ask)
     assert text == (
-        "the slot needs resources of several vertices below its parent; write out the levels between, or use "
-        "compatible=False; the graph has enough of each type, but not together where the request needs it"
+        "the slot needs resources from several vertices below its parent; write out the levels in between, or use "
+        "compatible=False; the graph has enough of each type, but not in the combination that the request needs"
     )
     assert Matcher(sockets(), compatible=False).why(ask) == "fits now"
 
@@ -353,7 +353,8 @@ def test_ten_thousand_nodes_are_counted_in_bounded_time() -> None:
     texts = [matcher.why(ask) for ask in asks]
     assert time.process_time() - began < 4
     assert texts[0] == (
-        "0 of 9 slots fit: 9 slots request 27 cores, and 10000 nodes have 0 of 40000 free; it would fit at second 10"
+        "0 of 9 slots fit: 9 slots request 27 cores, and 10000 nodes have 0 of 40000 free; the request "
+        "would fit at second 10"
     )
     assert texts[1] == ("0 of 20 nodes fit: no node has 5 cores even when empty; the most any of 10000 nodes has is 4")
     assert texts[2] == (

@@ -106,7 +106,7 @@ def test_ids_that_a_rank_has_twice_are_refused_not_guessed() -> None:
         graph.add("core", 0, graph.add("socket", s, node, rank=0), rank=0)
     row = {"rank": "0", "children": {"core": "0"}}
     rset = {"version": 1, "execution": {"R_lite": [row], "starttime": 0, "expiration": 0}}
-    with pytest.raises(InvalidGraph, match="rank 0 has several core 0"):
+    with pytest.raises(InvalidGraph, match="rank 0 has more than one core with id 0"):
         Matcher(graph.jgf()).update_allocate(1, rset)
 
 

@@ -158,7 +158,7 @@ def test_what_is_no_library_for_this_machine_is_told_by_its_cause(
         other = bytearray(header)
         other[place] = value
         (tmp_path / f"other{place}.so").write_bytes(other)
-        assert "another architecture" in refused(tmp_path / f"other{place}.so")
+        assert "a different architecture" in refused(tmp_path / f"other{place}.so")
     for length in (30, 1000, len(header) - 1):
         (tmp_path / "half.so").write_bytes(header[:length])
         assert "cut off" in refused(tmp_path / "half.so")

@@ -103,7 +103,7 @@ CALLS: dict[str, Bad] = {
     "update times": Bad("expiration", lambda m: m.update_allocate(5, late(5, 4))),
     "update unknown path": Bad("/cluster0/nowhere", lambda m: m.update_allocate(5, taken("/cluster0/nowhere"))),
     "update unknown rank": Bad("rank 9", lambda m: m.update_allocate(5, of_rank("9", "0"))),
-    "update unknown core": Bad("core 9", lambda m: m.update_allocate(5, of_rank("0", "9"))),
+    "update unknown core": Bad("core with id 9", lambda m: m.update_allocate(5, of_rank("0", "9"))),
     "update nothing": Bad("exclusive", lambda m: m.update_allocate(5, taken("/cluster0/node0/core0", exclusive=False))),
     "find": Bad("criteria", lambda m: m.find("status=sideways")),
     "find nothing": Bad("criteria", lambda m: m.find("")),

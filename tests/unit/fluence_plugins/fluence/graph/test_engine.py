@@ -32,8 +32,8 @@ def arguments(**given: Any) -> FluenceArguments:
 @pytest.mark.parametrize(
     ("given", "error"),
     [
-        ({"memoryChunk": "2Gi"}, "args.memoryChunk: has no effect with engine: embedded"),
-        ({"library": "/lib/x.so"}, "args.library: has no effect with engine: embedded"),
+        ({"memoryChunk": "2Gi"}, "args.memoryChunk: has no effect with `engine: embedded`"),
+        ({"library": "/lib/x.so"}, "args.library: has no effect with `engine: embedded`"),
         (
             {"engine": "reapi", "memoryChunk": "1.5Mi"},
             "args.memoryChunk: expected 1Mi to 1Pi in whole MiB, got 1.5Mi: use 1Gi",
@@ -44,7 +44,10 @@ def arguments(**given: Any) -> FluenceArguments:
             "args.memoryChunk: expected 1Mi to 1Pi in whole MiB, got 2Pi: use 1Gi",
         ),
         ({"engine": "reapi", "memoryChunk": "much"}, "args.memoryChunk: 'much' is not a valid quantity"),
-        ({"engine": "reapi", "cpuAccounting": "millicores"}, "args.cpuAccounting: is not supported with engine: reapi"),
+        (
+            {"engine": "reapi", "cpuAccounting": "millicores"},
+            "args.cpuAccounting: is not supported with `engine: reapi`",
+        ),
         ({"engine": "reapi", "library": ""}, "args.library: "),
         ({"engine": "fluxion"}, "args.engine: "),
     ],
@@ -85,7 +88,7 @@ def test_what_only_the_embedded_engine_has_is_refused(library: str, monkeypatch:
     use(library, monkeypatch)
     with pytest.raises(ResourcesError, match=r"^matchPolicy .*policy='pack'"):
         FluencePlugin(arguments(engine="reapi", matchPolicy="pack"))
-    with pytest.raises(ResourcesError, match=r"^windows: are not supported with engine: reapi"):
+    with pytest.raises(ResourcesError, match=r"^windows: are not supported with `engine: reapi`"):
         FluencePlugin(arguments(engine="reapi", resourcesText=WINDOWS))
     plugin = FluencePlugin(arguments(engine="reapi", resourcesText="resources: [{type: qpu, name: aurora}]"))
     with pytest.raises(ResourcesError, match=r"^windows: "):

@@ -124,7 +124,7 @@ def test_consumers_go_when_their_producer_runs_and_learn_what_it_got() -> None:
     other = world.pod("d")
     assert other is not None
     assert [gate.name for gate in other.spec.scheduling_gates] == ["mine/own"], "that gate is another controller's"
-    assert ("c", "ProducerRuns", f"its producer runs on aurora: removed the scheduling gate {GATE}") in world.events
+    assert ("c", "ProducerRuns", f"the producer runs on aurora: removed the scheduling gate {GATE}") in world.events
     assert world.gates.counts == {"ungated": 2, "deleted": 0, "failed": 0}
 
 

@@ -298,7 +298,7 @@ async def test_an_object_of_another_owner_is_not_written(world: World) -> None:
     theirs = {**body(WANTED), "metadata": {"name": "f", "ownerReferences": [{**body(OWNER), "uid": "m2"}]}}
     world.api.written(PATH, theirs, MANAGER)
     world.reported()
-    with pytest.raises(Conflict, match="resourceflavors f: has another owner: rename the MasterQueue, or that object"):
+    with pytest.raises(Conflict, match="resourceflavors f: has another owner; rename the MasterQueue, or that object"):
         await world.applier.apply(FLAVORS, WANTED)
     assert world.api.asked == []
 
@@ -327,7 +327,7 @@ async def tried(world: World, wanted: ClusterQueue | None = None) -> str:
         found = "written" if await world.applier.apply(QUEUES, wanted or queue()) else "as wanted"
     except Conflict as error:
         found = (
-            "too early" if "clusterqueues q: another client reverts it: its managedFields" in str(error) else str(error)
+            "too early" if "clusterqueues q: another client, which managedFields names" in str(error) else str(error)
         )
     assert len(world.api.asked) - asked == (found == "written")
     return found

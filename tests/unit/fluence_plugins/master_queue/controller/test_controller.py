@@ -263,7 +263,7 @@ def test_a_queue_of_another_owner_is_not_changed_until_it_is_deleted() -> None:
     async def life(world: World) -> None:
         assert world.spec("clusterqueues", "group1") == {"cohortName": "mine"}
         assert world.conditions()["Ready"] == ("False", "Conflict")
-        assert world.status()["problems"] == ["ClusterQueue group1: has another owner: choose another name"]
+        assert world.status()["problems"] == ["ClusterQueue group1: has another owner; choose another name"]
         world.api.drop("clusterqueues", "group1")
         await asyncio.sleep(1)
         assert world.spec("clusterqueues", "group1")["cohortName"] == "masterqueue"
@@ -282,7 +282,7 @@ def test_a_queue_of_another_owner_is_not_changed_until_it_is_deleted() -> None:
 def test_the_controller_waits_for_an_earlier_queue_that_jobs_still_use() -> None:
     async def life(world: World) -> None:
         assert world.status()["problems"] == [
-            "ClusterQueue group1: belongs to an earlier MasterQueue: the controller replaces it once no job uses it"
+            "ClusterQueue group1: belongs to an earlier MasterQueue; the controller replaces it once no job uses it"
         ]
         world.api.drop("clusterqueues", "group1")
         await asyncio.sleep(1)
@@ -318,8 +318,8 @@ def test_a_start_without_a_list_of_objects_removes_nothing_from_queues(plural: s
             await asyncio.sleep(25)
             assert set(api.counted()) == {"masterqueues/status"}
             assert world.status()["problems"] == [
-                f"{plural}: the API server does not list them: is Kueue installed, and does this account have the "
-                "ClusterRole fluence-master-queue?"
+                f"{plural}: the API server does not list these objects: is Kueue installed, and does this account have "
+                "the ClusterRole fluence-master-queue?"
             ]
             assert (world.conditions()["Ready"], world.pools()) == (("False", "WriteFailed"), {"a": "Active"})
             api.serve_all()
@@ -561,7 +561,7 @@ def test_a_client_that_reverts_each_write_causes_ever_fewer_writes() -> None:
         await world.publish_for(600, "a", pods=3)
         assert 6 <= world.api.counted()["clusterqueues"] <= 20
         assert world.status()["problems"] == [
-            "clusterqueues group1: another client reverts it: its managedFields name the client"
+            "clusterqueues group1: another client, which managedFields names, reverts this object"
         ]
         world.api.takes.remove(take)
         await world.publish_for(80, "a", pods=3)
@@ -607,7 +607,10 @@ def test_no_local_queue_is_created_before_the_existing_ones_are_listed(caplog: p
             assert api.named("localqueues") == ["team/gr1"]
 
     run(whole())
-    assert len([line for line in caplog.messages if "localqueues: the API server does not list them" in line]) == 1
+    assert (
+        len([line for line in caplog.messages if "localqueues: the API server does not list these objects" in line])
+        == 1
+    )
 
 
 def test_a_namespace_that_rejects_its_queue_blocks_no_other() -> None:

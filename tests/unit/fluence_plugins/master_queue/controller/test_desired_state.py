@@ -215,7 +215,7 @@ def test_a_missing_local_flavor_is_omitted_and_reported() -> None:
     content = document(name="local-cpu", natsFlavor=None, localFlavor={})
     found = desired(master(content), heard(master(content)), 0)
     assert flavors_of(queue_of(found, "masterqueue")) == ["masterqueue-empty"]
-    assert found.status.problems == ("localFlavor local-cpu: the ResourceFlavor does not exist: create it",)
+    assert found.status.problems == ("localFlavor local-cpu: the ResourceFlavor does not exist; create it",)
     assert found.status.conditions[0].status == "False"
 
 
@@ -260,8 +260,8 @@ def test_objects_of_another_owner_are_not_changed() -> None:
     assert flavors_of(queue_of(found, "masterqueue")) == ["masterqueue-interlink-b"]
     assert (found.status.conditions[0].status, found.status.conditions[0].reason) == ("False", "Conflict")
     assert found.status.problems == (
-        "pool a: ResourceFlavor masterqueue-interlink-a has another owner: rename the pool",
-        "ClusterQueue group1: has another owner: choose another name",
+        "pool a: ResourceFlavor masterqueue-interlink-a has another owner; rename the pool",
+        "ClusterQueue group1: has another owner; choose another name",
     )
     found = desired(master(), pools, 0, ClusterView(foreign_queues={"masterqueue"}))
     assert [queue.metadata.name for queue in found.queues] == ["group1"]
@@ -273,9 +273,9 @@ def test_the_controller_waits_for_objects_of_an_earlier_master_queue() -> None:
     found = desired(master(), heard(master(), "a"), 0, ClusterView(**names, leaving=leaving))
     assert [queue.metadata.name for queue in found.queues] == ["masterqueue"]
     assert found.status.problems == (
-        "pool a: ResourceFlavor masterqueue-interlink-a belongs to an earlier MasterQueue: the controller replaces it"
+        "pool a: ResourceFlavor masterqueue-interlink-a belongs to an earlier MasterQueue; the controller replaces it"
         " once no job uses it",
-        "ClusterQueue group1: belongs to an earlier MasterQueue: the controller replaces it once no job uses it",
+        "ClusterQueue group1: belongs to an earlier MasterQueue; the controller replaces it once no job uses it",
     )
 
 
@@ -297,7 +297,7 @@ def test_a_pool_in_two_flavors_is_an_error_in_the_status() -> None:
     content["spec"]["flavors"].append({**content["spec"]["flavors"][0], "name": "second"})
     found = desired(master(content), heard(master(content), "a"), 0)
     assert flavors_of(queue_of(found, "masterqueue")) == ["masterqueue-interlink-a"]
-    wrong = "also matches flavor second, and counts for interlink: change one of them"
+    wrong = "also matches flavor second, but belongs to interlink: change one of the two flavors"
     assert (found.status.problems, found.status.pools[0].problems) == ((f"pool a: {wrong}",), (wrong,))
     assert (found.status.conditions[0].status, found.status.conditions[0].reason) == ("False", "Conflict")
 
@@ -306,8 +306,8 @@ def test_problems_of_a_message_are_reported_and_the_rest_applies() -> None:
     message = decoded(b'{"quotas":{"cpu":-1,"pods":2},"labels":["x"]}')
     found = desired(master(), heard(master(), "a", message=message), 0)
     assert found.status.pools[0].problems == (
-        "quotas['cpu']: -1 is negative: write 0 or more",
-        "labels[0]: 'x' has no =: write key=value",
+        "quotas['cpu']: -1 is negative; write 0 or more",
+        "labels[0]: 'x' has no '='; write key=value",
     )
     assert (found.status.problems, found.status.conditions[0].status) == ((), "True")
     (group,) = queue_of(found, "masterqueue")["resourceGroups"]

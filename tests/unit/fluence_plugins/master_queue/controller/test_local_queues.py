@@ -54,12 +54,12 @@ def test_an_entry_is_a_name_with_its_queue_or_one_name_for_both() -> None:
 @pytest.mark.parametrize(
     ("part", "line"),
     [
-        ("Gr1=group1", "is not a valid queue: write NAME=CLUSTERQUEUE, or one name for both"),
-        ("=group1", "is not a valid queue: write NAME=CLUSTERQUEUE, or one name for both"),
-        ("a=b=c", "is not a valid queue: write NAME=CLUSTERQUEUE, or one name for both"),
-        ("gr1=../x", "is not a valid queue: write NAME=CLUSTERQUEUE, or one name for both"),
-        ("gr1=none", "no MasterQueue has a ClusterQueue none: use an existing one"),
-        ("foreign=group1", "LocalQueue foreign does not belong to a MasterQueue: choose another name"),
+        ("Gr1=group1", "is not a valid queue; write NAME=CLUSTERQUEUE, or one name for both"),
+        ("=group1", "is not a valid queue; write NAME=CLUSTERQUEUE, or one name for both"),
+        ("a=b=c", "is not a valid queue; write NAME=CLUSTERQUEUE, or one name for both"),
+        ("gr1=../x", "is not a valid queue; write NAME=CLUSTERQUEUE, or one name for both"),
+        ("gr1=none", "no MasterQueue has a ClusterQueue none; use an existing one"),
+        ("foreign=group1", "LocalQueue foreign does not belong to a MasterQueue; choose another name"),
     ],
 )
 def test_an_invalid_entry_is_one_line_and_the_others_apply(part: str, line: str) -> None:
@@ -125,7 +125,7 @@ def test_of_two_entries_with_one_name_the_first_counts(known: str | None) -> Non
     else:
         assert (wanted(found), found.gone) == ([("one", "a", "group1")], ())
     assert found.problems == (
-        "Namespace one: vk.io/local-queues: 'a=masterqueue': a already points to group1: name each LocalQueue once",
+        "Namespace one: vk.io/local-queues: 'a=masterqueue': a already points to group1; name each LocalQueue once",
     )
 
 
@@ -133,7 +133,7 @@ def test_entries_beyond_the_limit_are_ignored_and_reported() -> None:
     names = [f"q{number}" for number in range(MOST + 2)]
     found = find(namespace(", ".join(f"{name}=group1" for name in names)))
     assert [one.metadata.name for one in found.wanted] == names[:MOST]
-    assert found.problems == (f"Namespace one: vk.io/local-queues: only the first {MOST} are used: request fewer",)
+    assert found.problems == (f"Namespace one: vk.io/local-queues: only the first {MOST} are used; request fewer",)
 
 
 def test_the_result_does_not_depend_on_the_order_of_namespaces() -> None:

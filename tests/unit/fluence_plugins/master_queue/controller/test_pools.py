@@ -144,7 +144,10 @@ def test_a_pool_in_two_flavors_counts_for_the_first_and_is_reported() -> None:
     pools.receive(SOURCE, "ab", REPORTED, 0)
     pools.receive(SOURCE, "b", REPORTED, 0)
     ab, b = pools.at(1)
-    assert (ab.flavor, ab.conflicts) == ("f", ("also matches flavor g, and counts for f: change one of them",))
+    assert (ab.flavor, ab.conflicts) == (
+        "f",
+        ("also matches flavor g, but belongs to f: change one of the two flavors",),
+    )
     assert (b.flavor, b.conflicts) == ("g", ())
 
 
@@ -155,7 +158,10 @@ def test_a_name_published_for_two_flavors_counts_for_the_active_one() -> None:
         (NATS, "t"), "a", REPORTED, 1
     )
     (pool,) = pools.at(2)
-    assert (pool.flavor, pool.conflicts) == ("f", ("also matches flavor g, and counts for f: change one of them",))
+    assert (pool.flavor, pool.conflicts) == (
+        "f",
+        ("also matches flavor g, but belongs to f: change one of the two flavors",),
+    )
     assert pools.receive((NATS, "t"), "a", REPORTED, 40) == "", "the first is silent by now"
     (pool,) = pools.at(41)
     assert (pool.flavor, pool.conflicts) == ("g", ())

@@ -41,11 +41,11 @@ def test_the_master_queue_of_the_documentation_is_valid() -> None:
 @pytest.mark.parametrize(
     ("changed", "line"),
     [
-        ({"natsFlavor": None}, "natsFlavor, localFlavor: neither is set: set exactly one of them"),
-        ({"localFlavor": {}}, "natsFlavor, localFlavor: both are set: set exactly one of them"),
-        ({"name": "A"}, "name: 'A' is not a valid flavor name: use at most 63 characters (a-z, 0-9 and -)"),
-        ({"nominalQuota": {"pods": -1}}, "nominalQuota['pods']: -1 is negative: write 0 or more"),
-        ({"nominalQuota": {"fpga": 1}}, "nominalQuota['fpga']: unknown resource: use one of cpu"),
+        ({"natsFlavor": None}, "natsFlavor, localFlavor: neither is set; set exactly one of them"),
+        ({"localFlavor": {}}, "natsFlavor, localFlavor: both are set; set exactly one of them"),
+        ({"name": "A"}, "name: 'A' is not a valid flavor name; use at most 63 characters (a-z, 0-9 and -)"),
+        ({"nominalQuota": {"pods": -1}}, "nominalQuota['pods']: -1 is negative; write 0 or more"),
+        ({"nominalQuota": {"fpga": 1}}, "nominalQuota['fpga']: unknown resource; use one of cpu"),
         ({"canLendTo": [{"queue": "G"}]}, "canLendTo[0].queue: 'G' is not a valid queue name"),
         ({"canLendTo": [{"queue": "masterqueue"}]}, "canLendTo[0].queue: 'masterqueue' is the main queue itself"),
         ({"canLendTo": [{"queue": "g"}, {"queue": "g"}]}, "canLendTo[1].queue: 'g' is used twice"),
@@ -63,17 +63,17 @@ def test_mistakes_of_a_flavor_are_reported(changed: dict[str, Any], line: str) -
 @pytest.mark.parametrize(
     ("changed", "line"),
     [
-        ({"pools": ["a"]}, "pools, poolRegExp: both are set: set exactly one of them"),
-        ({"poolRegExp": None}, "pools, poolRegExp: neither is set: set exactly one of them"),
-        ({"poolRegExp": None, "pools": []}, "pools: is empty: name at least one pool"),
+        ({"pools": ["a"]}, "pools, poolRegExp: both are set; set exactly one of them"),
+        ({"poolRegExp": None}, "pools, poolRegExp: neither is set; set exactly one of them"),
+        ({"poolRegExp": None, "pools": []}, "pools: is empty; name at least one pool"),
         ({"poolRegExp": None, "pools": ["a", "B"]}, "pools[1]: 'B' is not a valid pool name"),
         ({"poolRegExp": "podman-("}, "poolRegExp: is not a valid RE2 expression: missing ): podman-("),
         ({"poolRegExp": "(?=a)"}, "poolRegExp: is not a valid RE2 expression: invalid perl operator"),
-        ({"poolRegExp": "a" * 300}, "poolRegExp: has 300 characters: use at most 256"),
-        ({"natsConnector": ""}, "natsConnector: is empty: write the server's address"),
-        ({"natsSubject": "a.*"}, "natsSubject: 'a.*' is not a valid subject: write words separated by ."),
+        ({"poolRegExp": "a" * 300}, "poolRegExp: has 300 characters; use at most 256"),
+        ({"natsConnector": ""}, "natsConnector: is empty; write the server's address"),
+        ({"natsSubject": "a.*"}, "natsSubject: 'a.*' is not a valid subject; write words separated by ."),
         ({"virtualNode": "a b"}, "virtualNode: 'a b' is not a valid host name"),
-        ({"poolTimeout": 0}, "poolTimeout: 0 is out of range: write seconds from 1 to 604800"),
+        ({"poolTimeout": 0}, "poolTimeout: 0 is out of range; write a number of seconds from 1 to 604800"),
     ],
 )
 def test_mistakes_of_a_nats_flavor_are_reported(changed: dict[str, Any], line: str) -> None:
@@ -85,7 +85,7 @@ def test_mistakes_of_a_nats_flavor_are_reported(changed: dict[str, Any], line: s
     ("template", "line"),
     [
         ({}, "cohort: '' is not a valid cohort name"),
-        ({"cohort": "c", "stopPolicy": "Stop"}, "stopPolicy: 'Stop' is unknown: use one of None, Hold, HoldAndDrain"),
+        ({"cohort": "c", "stopPolicy": "Stop"}, "stopPolicy: 'Stop' is unknown; use one of None, Hold, HoldAndDrain"),
         ({"cohort": "c", "queueingStrategy": "LIFO"}, "queueingStrategy: 'LIFO' is unknown"),
         ({"cohort": "c", "flavorFungibility": {"whenCanBorrow": "x"}}, "flavorFungibility.whenCanBorrow: 'x' is unkn"),
     ],
@@ -96,17 +96,17 @@ def test_mistakes_of_the_template_are_reported(template: dict[str, Any], line: s
 
 
 def test_flavors_are_required_and_unique() -> None:
-    assert of() == ("spec.flavors: is empty: add at least one natsFlavor or localFlavor",)
+    assert of() == ("spec.flavors: is empty; add at least one natsFlavor or localFlavor",)
     assert of(None, flavor(), flavor()) == (
-        "spec.flavors[1].name: 'interlink' is used twice: give each flavor its own name",
+        "spec.flavors[1].name: 'interlink' is used twice; give each flavor its own name",
     )
 
 
 def test_a_pool_in_two_flavors_is_reported() -> None:
     named = {"poolRegExp": None, "pools": ["x", "y"]}
     assert of(None, flavor(named), {**flavor(named), "name": "b"}) == (
-        "spec.flavors[1].natsFlavor.pools[0]: 'x' is also in spec.flavors[0].natsFlavor.pools[0]: name each pool once",
-        "spec.flavors[1].natsFlavor.pools[1]: 'y' is also in spec.flavors[0].natsFlavor.pools[1]: name each pool once",
+        "spec.flavors[1].natsFlavor.pools[0]: 'x' is also in spec.flavors[0].natsFlavor.pools[0]; name each pool once",
+        "spec.flavors[1].natsFlavor.pools[1]: 'y' is also in spec.flavors[0].natsFlavor.pools[1]; name each pool once",
     )
 
 

@@ -69,17 +69,17 @@ def seed(prefix: int = USER) -> tuple[str, Ed25519PublicKey]:
     ("values", "line"),
     [
         ({}, "file: connectors.a.servers: is missing: add it"),
-        ({"servers": f"nats://u:{SECRET}@h"}, "file: connectors.a.servers: expected a list of addresses: write [nats://host:port]"),
+        ({"servers": f"nats://u:{SECRET}@h"}, "file: connectors.a.servers: expected a list of addresses; write [nats://host:port]"),
         ({"servers": []}, "file: connectors.a.servers: expected 1 to 16 addresses, got 0"),
         ({"servers": [f"nats://u:{SECRET}@h"] * 17}, "file: connectors.a.servers: expected 1 to 16 addresses, got 17"),
         (
             {"servers": ["nats://h", f"http://u:{SECRET}@h"]},
-            "file: connectors.a.servers[1]: is not a NATS address:"
+            "file: connectors.a.servers[1]: is not a NATS address;"
             " write nats://, tls://, ws:// or wss:// before host:port",
         ),
         (
             {"servers": ["nats://h"], "userFile": "/u"},
-            "file: connectors.a.passwordFile: is missing: set both userFile and passwordFile, or neither",
+            "file: connectors.a.passwordFile: is missing; set both userFile and passwordFile, or neither",
         ),
         (
             {"servers": [f"nats://{SECRET}@h"], "tokenFile": "/t"},
@@ -91,11 +91,11 @@ def seed(prefix: int = USER) -> tuple[str, Ed25519PublicKey]:
         ),
         (
             {"servers": ["tls://h"], "tls": {"keyFile": "/k"}},
-            "file: connectors.a.tls.certFile: is missing: set both certFile and keyFile, or neither",
+            "file: connectors.a.tls.certFile: is missing; set both certFile and keyFile, or neither",
         ),
         (
             {"servers": ["ws://h"], "tls": {"caFile": "/k"}},
-            "file: connectors.a.servers[0]: has no TLS, but tls is set: write wss:// or remove tls",
+            "file: connectors.a.servers[0]: has no TLS, but tls is set; write wss:// or remove tls",
         ),
         (
             {"servers": ["nats://h"], "tls": {"insecure": True}},
@@ -134,34 +134,34 @@ def test_an_address_is_split_into_place_and_user(url: str, place: str, who: tupl
 @pytest.mark.parametrize(
     ("connector", "line"),
     [
-        ("site-a", "'site-a' is not a configured connector: configure it, or write nats://host:port"),
+        ("site-a", "'site-a' is not a configured connector; configure it, or write nats://host:port"),
         (
             f"u:{SECRET}@h:4222",
-            "it is neither an address nor a configured connector: configure it, or write nats://host:port",
+            "the value is neither an address nor a configured connector; configure it, or write nats://host:port",
         ),
-        ("ftp://h", "the address is not a NATS address: write nats://, tls://, ws:// or wss:// before host:port"),
+        ("ftp://h", "the address is not a NATS address; write nats://, tls://, ws:// or wss:// before host:port"),
         (
             f"nats://u:{SECRET}/@h",
-            "the address is not valid: write nats://host:port, and : / @ in user and password as %3A %2F %40",
+            "the address is not valid; write nats://host:port, and encode : / @ in user and password as %3A %2F %40",
         ),
         (
             f"nats://u:12/{SECRET}@h",
-            "the address has text after host:port: remove it,"
-            " and write / ? # in user and password as %2F %3F %23",
+            "the address has text after host:port; remove it,"
+            " and encode / ? # in user and password as %2F %3F %23",
         ),
-        (f"nats://h?{SECRET}", "the address has text after host:port: remove it,"
-            " and write / ? # in user and password as %2F %3F %23"),
-        (f"nats://:{SECRET}@h", "the address has an empty user or token before the @: write user:password@ or token@"),
-        ("nats://", "the address has no valid host: write nats://host:port"),
-        ("nats://h:0", "the address has no valid host: write nats://host:port"),
-        ("nats://a b", "the address is not valid: write at most 2048 printable characters without spaces"),
-        ("nats://a\x00", "the address is not valid: write at most 2048 printable characters without spaces"),
+        (f"nats://h?{SECRET}", "the address has text after host:port; remove it,"
+            " and encode / ? # in user and password as %2F %3F %23"),
+        (f"nats://:{SECRET}@h", "the address has an empty user or token before the @; write user:password@ or token@"),
+        ("nats://", "the address has no valid host; write nats://host:port"),
+        ("nats://h:0", "the address has no valid host; write nats://host:port"),
+        ("nats://a b", "the address is not valid; write at most 2048 printable characters without spaces"),
+        ("nats://a\x00", "the address is not valid; write at most 2048 printable characters without spaces"),
         (
             f"nats://h,nats://u:{SECRET},@h2",
-            "address 2 of 3 is not valid: write nats://host:port, and : / @ in user and password as %3A %2F %40;"
+            "address 2 of 3 is not valid; write nats://host:port, and encode : / @ in user and password as %3A %2F %40;"
             " write a comma in an address as %2C",
         ),
-        (",".join(["nats://h"] * 17), "has 17 addresses: write at most 16, separated by commas"),
+        (",".join(["nats://h"] * 17), "has 17 addresses; write at most 16, separated by commas"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_nats_connector_is_one_line_without_secrets(connector: str, line: str) -> None:
@@ -298,11 +298,11 @@ async def test_files_are_read_again_for_each_connection(server: FakeNats, tmp_pa
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (None, "it cannot be read: No such file or directory"),
-        (b"", "it is empty"),
-        (b"a\nb", "it has more than one line, or characters that are not printable"),
-        (b"\xff", "it is not UTF-8"),
-        (b"a" * 70_000, "it has more than 65536 bytes"),
+        (None, "the file cannot be read: No such file or directory"),
+        (b"", "the file is empty"),
+        (b"a\nb", "the file has more than one line, or characters that are not printable"),
+        (b"\xff", "the file is not UTF-8"),
+        (b"a" * 70_000, "the file has more than 65536 bytes"),
     ],
 )
 async def test_an_invalid_file_is_named(server: FakeNats, tmp_path: Path, content: bytes | None, why: str) -> None:
@@ -347,7 +347,9 @@ async def test_a_credentials_file_has_jwt_and_seed(server: FakeNats, tmp_path: P
     public.verify(base64.urlsafe_b64decode(said["sig"] + "=="), b"n0nce")
     assert said["jwt"] == "a.b.c"
     file.write_text("-----BEGIN NATS USER JWT-----\n")
-    with pytest.raises(ConnectionFailedError, match=r"credentialsFile .*: it does not contain a user's JWT and seed"):
+    with pytest.raises(
+        ConnectionFailedError, match=r"credentialsFile .*: the file does not contain a user's JWT and seed"
+    ):
         await connect(server.url, credentials_file=str(file))
 
 
@@ -367,7 +369,7 @@ async def test_an_invalid_seed_is_reported_without_the_seed(
     (tmp_path / "seed").write_text(text)
     with pytest.raises(ConnectionFailedError) as raised:
         await connect(server.url, nkey_seed_file=str(tmp_path / "seed"))
-    assert str(raised.value).endswith(f"it does not contain a user's seed: {why}")
+    assert str(raised.value).endswith(f"the file does not contain a user's seed: {why}")
     assert text not in str(raised.value)
 
 
@@ -445,7 +447,7 @@ async def test_the_connection_to_a_silent_server_is_closed(server: FakeNats) -> 
         (
             b"MSG a 1 99999999",
             "the server does not follow the NATS protocol: a message has more than 67108864 bytes,"
-            " or its headers are larger than itself",
+            " or its headers are larger than the message",
         ),
         (b"x" * 1_100_000, "the server does not follow the NATS protocol: a line has more than 1048576 bytes"),
     ],

@@ -361,7 +361,7 @@ async def test_waiting_messages_are_limited_and_dropped_ones_counted(
 async def test_an_unknown_connector_is_a_problem_and_affects_no_other(server: FakeNats, world: World) -> None:
     bad = f"u:{SECRET}@h"
     world.connections.follow({bad: ["a"], server.url: ["a"]})
-    why = "it is neither an address nor a configured connector: configure it, or write nats://host:port"
+    why = "the value is neither an address nor a configured connector; configure it, or write nats://host:port"
     async with world.running():
         await until(connected(world))
         assert world.connections.problem(bad) == why

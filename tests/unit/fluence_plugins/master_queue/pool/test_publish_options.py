@@ -49,7 +49,7 @@ def test_the_servers_may_be_set_by_an_environment_variable(
     monkeypatch.setenv("FLUENCE_NATS_SERVERS", f"nats://user:{SECRET}@127.0.0.1:1 http://user:{SECRET}@x")
     assert publish("--quota", "cpu=1") == 2
     said = capsys.readouterr().err
-    assert said == "fluence: --server: is not a NATS address: write nats://, tls://, ws:// or wss:// before host:port\n"
+    assert said == "fluence: --server: is not a NATS address; write nats://, tls://, ws:// or wss:// before host:port\n"
 
 
 def test_once_exits_with_1_and_one_line_if_no_server_answers(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,21 +60,22 @@ def test_once_exits_with_1_and_one_line_if_no_server_answers(capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(("words", "lines"), [
-    ((), ["--quota is missing: pass both --quota cpu=8, or --from-kubeconfig FILE to measure the pool's own cluster"]),
-    (("--quota", "cpu"), ["--quota: 'cpu' has no =: write RESOURCE=AMOUNT, such as memory=32Gi"]),
+    ((), ["--quota is missing; pass --quota, such as cpu=8, or --from-kubeconfig FILE to measure the pool's own "
+          "cluster"]),
+    (("--quota", "cpu"), ["--quota: 'cpu' has no '='; write RESOURCE=AMOUNT, such as memory=32Gi"]),
     (("--quota", "cpus=1", "--quota", "cpu=-1"),
-     ["--quota: 'cpus': unknown resource: use one of cpu, memory, pods, nvidia.com/gpu",
-      "--quota: cpu: '-1' is negative: write 0 or more"]),
-    (("--quota", "cpu=1", "--quota", "cpu=2"), ["--quota: cpu is given twice: write each resource once"]),
+     ["--quota: 'cpus': unknown resource; use one of cpu, memory, pods, nvidia.com/gpu",
+      "--quota: cpu: '-1' is negative; write 0 or more"]),
+    (("--quota", "cpu=1", "--quota", "cpu=2"), ["--quota: cpu is given twice; write each resource once"]),
     (("--quota", "cpu=1", "--label", "a", "--taint", "b"),
-     ["--label[0]: 'a' has no =: write key=value", "--taint[0]: 'b' lacks the effect: write key=value:Effect"]),
+     ["--label[0]: 'a' has no '='; write key=value", "--taint[0]: 'b' lacks the effect; write key=value:Effect"]),
     (("--quota", "cpu=1", "--for", "ns", "--selector", "a=b"),
-     ["--selector, --for: applies only to a cluster: add --from-kubeconfig FILE, or remove the option"]),
-    (("--quota", "cpu=1"), ["--server: expected 1 to 16 servers, got 0: write nats://host:4222"]),
+     ["--selector, --for: applies only to a cluster; add --from-kubeconfig FILE, or remove the option"]),
+    (("--quota", "cpu=1"), ["--server: expected 1 to 16 servers, got 0; write nats://host:4222"]),
     (("--quota", "cpu=1", "--subject", "a.*"),
-     ["--subject: 'a.*' is not a valid subject: write words separated by ., without * and >"]),
+     ["--subject: 'a.*' is not a valid subject; write words separated by ., without * and >"]),
     (("--quota", "cpu=1", "--pool", "A"),
-     ["--pool: 'A' is not a valid pool name: use at most 63 characters (a-z, 0-9 and -), with no - at the start or "
+     ["--pool: 'A' is not a valid pool name; use at most 63 characters (a-z, 0-9 and -), with no - at the start or "
       "end"]),
 ])  # fmt: skip
 def test_each_mistake_is_one_line_with_its_option(
@@ -113,15 +114,15 @@ HERE = Path(__file__)
 
 @pytest.mark.parametrize(("fields", "line"), [
     ({"secrets": Secrets(user=HERE)},
-     "--password-file: is missing: pass both --user-file and --password-file, or neither"),
-    ({"secrets": Secrets(tls_key=HERE)}, "--tls-cert: is missing: pass both --tls-cert and --tls-key, or neither"),
+     "--password-file: is missing; pass both --user-file and --password-file, or neither"),
+    ({"secrets": Secrets(tls_key=HERE)}, "--tls-cert: is missing; pass both --tls-cert and --tls-key, or neither"),
     ({"secrets": Secrets(nkey=HERE, token=HERE)}, "--nkey, --token-file: use only one way to authenticate"),
     ({"secrets": Secrets(nkey=HERE), "servers": (f"nats://u:{SECRET}@h",)},
      "--nkey, a user or token in --server: use only one way to authenticate"),
     ({"secrets": Secrets(tls_ca=HERE), "servers": ("ws://h",)},
-     "--server: ws:// has no TLS: write wss://, or remove --tls-ca, --tls-cert and --tls-key"),
-    ({"secrets": Secrets(token=Path("/no/token"))}, "/no/token: file not found: name an existing file"),
-    ({"servers": (SERVER,) * 17}, "--server: expected 1 to 16 servers, got 17: write nats://host:4222"),
+     "--server: ws:// has no TLS; write wss://, or remove --tls-ca, --tls-cert and --tls-key"),
+    ({"secrets": Secrets(token=Path("/no/token"))}, "/no/token: file not found; name an existing file"),
+    ({"servers": (SERVER,) * 17}, "--server: expected 1 to 16 servers, got 17; write nats://host:4222"),
 ])  # fmt: skip
 def test_contradictory_connection_options_are_rejected(fields: dict[str, object], line: str) -> None:
     with pytest.raises(InputError) as refused:

@@ -133,20 +133,20 @@ def test_each_problem_is_listed_once_below_the_tables() -> None:
     pools = [{"name": "far", "flavor": "remote", "problems": ["rename it", "labels[0]: has no ="]}]
     shown = parts(report(master(conditions=away, problems=["pool far: rename it"], pools=pools)))
     assert [part for part in shown if isinstance(part, str) and part] == [
-        "main: not connected to NATS: pools keep their state",
+        "main: not connected to NATS; pools keep their state",
         "main: pool far: rename it",
         "main: pool far: labels[0]: has no =",
     ]
-    assert parts(report(master(conditions=[])))[-1] == "main: no controller reconciles it: start `fluence master-queue`"
+    assert parts(report(master(conditions=[])))[-1] == "main: no controller reconciles it; start `fluence master-queue`"
     assert parts(report()) == ["no MasterQueues"]
 
 
 @pytest.mark.parametrize(("masters", "queues", "why"), [
     (NotFound("404"), {"items": []},
-     "the API server does not serve MasterQueues: apply deploy/options/master-queue.yaml"),
-    ({"items": []}, NotFound("404"), "the API server does not serve ClusterQueues of Kueue v1beta2: install Kueue"),
+     "the API server does not serve MasterQueues; apply deploy/options/master-queue.yaml"),
+    ({"items": []}, NotFound("404"), "the API server does not serve ClusterQueues of Kueue v1beta2; install Kueue"),
     (Forbidden("masterqueues is forbidden"), {"items": []},
-     "not allowed to list MasterQueues: request this permission"),
+     "not allowed to list MasterQueues; request this permission"),
     ({"items": []}, Forbidden("forbidden"), "not allowed to list ClusterQueues"),
     ({"items": []}, {"items": [{"spec": {"cohortName": 1}}]}, "is Kueue newer than this Fluence supports?"),
 ])  # fmt: skip

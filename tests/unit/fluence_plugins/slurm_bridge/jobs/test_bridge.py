@@ -426,7 +426,7 @@ def test_an_unexpected_error_of_one_group_is_reported_and_other_groups_are_serve
     with Bridged(waiting("a"), waiting("b")) as world:
         world.live(60)
         assert world.nodes() == {"b": "n1"}
-        assert "a bug in the plugin slurm-bridge: KeyError" in world.problem("Pod default/a")
+        assert "a bug in the plugin slurm-bridge (KeyError" in world.problem("Pod default/a")
         assert 1 <= sum(record.levelname == "ERROR" for record in caplog.records) <= 6
     caplog.clear()
 

@@ -720,7 +720,7 @@ def test_no_value_of_a_user_can_add_options_to_the_configuration_line(
         (kube(topology="default"), "not a valid topology of Slurm"),
         (kube(cpu="500m"), "0 whole allocatable CPUs"),
         (kube(memory="many"), r"status\.allocatable\[memory\]"),
-        (kube(nvidia_com_gpu="5000"), "the limit is 4096"),
+        (kube(nvidia_com_gpu="5000"), "exceed the limit of 4096"),
     ],
 )
 def test_invalid_values_are_reported_with_a_remedy(made: Node, text: str) -> None:
@@ -734,7 +734,7 @@ def test_devices_of_one_kind_are_added_up_and_of_two_kinds_refused() -> None:
     made = replace(made, status=replace(made.status, allocatable=both))
     assert external(made, NodeRules(), ("slurm-bridge",)).gres == "gpu:3"
     rules = NodeRules(resources=(("nvidia.com/gpu", "gpu:v100"), ("amd.com/gpu", "gpu:mi300")))
-    with pytest.raises(ValueError, match="only one kind of device:"):
+    with pytest.raises(ValueError, match="only one kind of device, but this one has"):
         external(made, rules, ("slurm-bridge",))
     single = external(made, NodeRules(resources=(("nvidia.com/gpu", "gpu:v100"),)), ("slurm-bridge",))
     assert (single.gres, single.gres_conf) == ("gpu:v100:2", "count=2,name=gpu,type=v100,file=gpu-0,file=gpu-1")

@@ -307,10 +307,10 @@ async def test_the_token_is_read_for_every_request_and_sent_with_the_user(tmp_pa
         (b"", "is empty"),
         (b"\n", "is empty"),
         (b"SLURM_JWT=", "is empty"),
-        (b"two words", "it does not contain a valid token"),
-        (b"a\r\nX-Header: b", "it does not contain a valid token"),
-        (b"\xff\xfe", "it does not contain a valid token"),
-        (b"x" * 70_000, "it does not contain a valid token"),
+        (b"two words", "the file does not contain a valid token"),
+        (b"a\r\nX-Header: b", "the file does not contain a valid token"),
+        (b"\xff\xfe", "the file does not contain a valid token"),
+        (b"x" * 70_000, "the file does not contain a valid token"),
     ],
 )
 async def test_an_invalid_token_file_is_reported_and_no_request_sent(

@@ -95,7 +95,7 @@ async def test_a_coscheduling_group_has_precedence_over_owners() -> None:
 
 
 async def test_a_missing_pod_group_is_named() -> None:
-    with pytest.raises(TranslationError, match=r"^Pod physics/p: PodGroup physics/ring does not exist: "):
+    with pytest.raises(TranslationError, match=r"^Pod physics/p: PodGroup physics/ring does not exist; "):
         await root_of(pod_of(None, "p", group="ring"), Stored())
 
 
