@@ -40,6 +40,7 @@ def unevaluated(pods: Iterable[Pod], plugins: Collection[str]) -> list[str]:
     counts = Counter(found for pod in pods for found in unevaluated_fields(pod, plugins))
     order = list(ASKS_FOR)
     return [
-        f"{count} pods have {field}, which no enabled plugin evaluates: the profile has no plugin {name}"
+        f"{'1 pod has' if count == 1 else f'{count} pods have'} {field}, which no enabled plugin evaluates: "
+        f"the profile has no plugin {name}"
         for (name, field), count in sorted(counts.items(), key=lambda one: order.index(one[0][0]))
     ]

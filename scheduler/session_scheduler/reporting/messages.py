@@ -82,8 +82,9 @@ def gang_timed_out(group: Group, members: int, seconds: float) -> str:
     """A gang was partly bound for too long."""
     lacks = group.short_of(group.in_phase(Phase.BOUND))
     also = f" and lacks {as_text(lacks)}" if lacks else ""
+    bound = "1 pod was" if members == 1 else f"{members} pods were"
     return (
-        f"{members} pods were bound within {seconds:g} s, but the gang needs at least {group.min_count}{also}: "
+        f"{bound} bound within {seconds:g} s, but the gang needs at least {group.min_count}{also}: "
         "the scheduler evicts the bound pods, and the gang starts over"
     )
 
@@ -92,7 +93,8 @@ def gang_stale(group: Group, members: int, seconds: float) -> str:
     """A gang lost members, and ran below its minimum for too long."""
     lacks = group.short_of(group.in_phase(Phase.BOUND))
     also = f" and lacks {as_text(lacks)}" if lacks else ""
+    left = "1 pod is" if members == 1 else f"{members} pods are"
     return (
-        f"{members} pods are running {seconds:g} s after the gang lost others, but the gang needs at least "
+        f"{left} running {seconds:g} s after the gang lost others, but the gang needs at least "
         f"{group.min_count}{also}: the scheduler evicts the running pods, and the gang starts over"
     )
