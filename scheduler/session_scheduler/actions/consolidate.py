@@ -19,9 +19,9 @@ from session_scheduler.framework.answers import Preemption
 from session_scheduler.framework.callbacks import Scenario
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import Decision, PlacementResult
-from session_scheduler.framework.victims import Unit, importance
 from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.model.units import Unit, importance
 from session_scheduler.model.volumes import has_ephemeral_claims
 from session_scheduler.state.budgets import Budgets
 from session_scheduler.state.moves import controller_of

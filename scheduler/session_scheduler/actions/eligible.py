@@ -6,16 +6,15 @@ A trial lists them by node, and asks here whether a plugin's callbacks object to
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 
 from session_scheduler.framework.callbacks import Scenario
 from session_scheduler.framework.session import Session
-from session_scheduler.framework.victims import Unit
 from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.disruption import PREEMPTED, is_disrupted
 from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.model.units import Unit
 
 
 class EligibleVictims:
@@ -70,12 +69,12 @@ class EligibleVictims:
 
     def units_on(self, node: str) -> list[Unit] | None:
         """The units of lower priority on a node, most important first, if only single pods run there and no bind is in
-        flight. They are sorted only once after a change on the node. None for other nodes.
+        flight. None for other nodes.
         """
         row = self._row_of.get(node, -1)
         if row < 0 or self._trials is None:
             return None
-        pods = self._trials.single_pods(row, partial(self._cache.tasks_on, node), self._kind)
+        pods = self._trials.single_pods(row, self._kind)
         if pods is None:
             return None
         if self._reclaims and self._alike:

@@ -28,10 +28,11 @@ from session_scheduler.framework.node_refusals import summarise
 from session_scheduler.framework.row_results import RowResults
 from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import PlacementResult
-from session_scheduler.framework.victims import Unit, units_of
+from session_scheduler.framework.victims import units_of
 from session_scheduler.framework.watchdog import answer_in_time
 from session_scheduler.model.columns import BoolColumn, NodeView, RowIndex
 from session_scheduler.model.groups import Group, Task, unique_classes
+from session_scheduler.model.units import Unit
 from session_scheduler.state.lowest_priorities import ABOVE_ALL
 
 _T = TypeVar("_T")

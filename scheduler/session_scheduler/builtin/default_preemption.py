@@ -19,19 +19,13 @@ from session_scheduler.config.parsing import wrong_value
 from session_scheduler.config.settings import PluginArguments
 from session_scheduler.errors import FluenceError
 from session_scheduler.framework.session import Narrow, Session
-from session_scheduler.framework.victims import (
-    Candidate,
-    Unit,
-    best,
-    importance,
-    importance_to_groups,
-    with_surplus,
-)
+from session_scheduler.framework.victims import Candidate, best, importance_to_groups, with_surplus
 from session_scheduler.hookspecs import NoPreemption, Preemption, Trial, hookimpl
 from session_scheduler.model.columns import tie_break
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
 from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Pod
+from session_scheduler.model.units import Unit, alone, importance
 from session_scheduler.state.budgets import Budgets
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
@@ -236,13 +230,13 @@ def _together(trial: Trial, budgets: Budgets, units: Mapping[str, list[Unit]]) -
     together = {}
     for node, some in units.items():
         some.sort(key=importance)
-        if trial.by_node and not any(unit.whole or unit.surplus for unit in some):
+        if trial.by_node and (all(map(alone, some)) or not any(unit.whole or unit.surplus for unit in some)):
             together[node] = some
     return _on_each(trial, budgets, together)
 
 
-def _has_gang(units: Iterable[Unit]) -> bool:
-    return any(task.group.is_gang for unit in units for task in unit.tasks)
+def _has_gang(units: Sequence[Unit]) -> bool:
+    return not all(map(alone, units)) and any(task.group.is_gang for unit in units for task in unit.tasks)
 
 
 def _on_each(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]]) -> Mapping[str, Found]:

@@ -10,9 +10,9 @@ import msgspec
 
 from session_scheduler.errors import FluenceError
 from session_scheduler.framework.row_results import RowResults
-from session_scheduler.framework.victims import Unit
 from session_scheduler.model.columns import BoolColumn, RowIndex
 from session_scheduler.model.groups import Group, Task
+from session_scheduler.model.units import Unit
 
 _T = TypeVar("_T")
 

@@ -117,7 +117,7 @@ class Session(Callbacks):
         self.ledger = Ledger(cache, self.runner, wall, calls.budgets)
         self.nominated = NominatedPods(cache, self.ledger, wall, naive=options.evaluation == "naive")
         self.evaluator = Evaluator(self, calls, self.nominated, options.evaluation)
-        self.trials = TrialCache(self.ledger.touched, self.table.size)
+        self.trials = TrialCache(self.ledger.touched, self.table.size, cache.single_pods)
         self._not_opened = {call.plugin for call in calls.functions("on_session_open")}
 
     # ------------------------------------------------------------------ state

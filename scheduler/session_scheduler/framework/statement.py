@@ -176,11 +176,12 @@ class Ledger:
 
     def leaves(self, task: Task) -> bool:
         """Whether a running task was evicted for others."""
-        return task.uid in self._cache.preempted or task.uid in self.to_end
+        uid = task.pod.metadata.uid  # preemption asks this about every running pod
+        return uid in self._cache.preempted or uid in self.to_end
 
     def is_ending(self, task: Task) -> bool:
         """Whether a running task is terminating, or was evicted."""
-        metadata = task.pod.metadata  # preemption asks this about every running pod
+        metadata = task.pod.metadata
         uid = metadata.uid
         return metadata.deletion_timestamp is not None or uid in self._cache.preempted or uid in self.to_end
 

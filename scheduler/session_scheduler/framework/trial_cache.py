@@ -10,18 +10,20 @@ import msgspec
 from session_scheduler.framework.answers import NoPreemption
 from session_scheduler.framework.callback_runner import Rejectors
 from session_scheduler.framework.row_results import RowChanges, RowResults
-from session_scheduler.framework.victims import SingleUnits, Unit, importance, single_unit
+from session_scheduler.framework.victims import SingleUnits
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.columns import BoolColumn
 from session_scheduler.model.groups import Group, Phase, Task
+from session_scheduler.model.units import Unit
+from session_scheduler.state.single_pods import SinglePods
 
 _NOTHING: Final = (-2, None)
 _MOST_BYTES: Final = 2**26
 """Limits the columns of a session. The least recently used ones go first."""
 
 
-SinglePods = Sequence[tuple[Unit, int]]
-"""The pods on a row as units, the most important first, each with the number of its kind."""
+UnitsOfKinds = Sequence[tuple[Unit, int]]
+"""The single pods on a row as units, the most important first, each with the number of its kind."""
 
 
 class KnownNoPreemption(msgspec.Struct, frozen=True):
@@ -35,9 +37,10 @@ class KnownNoPreemption(msgspec.Struct, frozen=True):
 class TrialCache:
     """Caches the results of trials for a node until a task is put on the node or removed from it."""
 
-    def __init__(self, touched: Sequence[int], rows: int) -> None:
+    def __init__(self, touched: Sequence[int], rows: int, pods: SinglePods) -> None:
         """`touched` are the rows of all changes, in order; `rows` is the number of rows of the table."""
         self._rows = rows
+        self._pods = pods
         self._changes = RowChanges(touched, rows)
         self._known: dict[Hashable, dict[int, tuple[int, Any]]] = {}
         self._results: dict[Hashable, RowResults] = {}
@@ -49,7 +52,7 @@ class TrialCache:
         self.rows_with_victims: dict[tuple[frozenset[str], int], tuple[int, BoolColumn]] = {}
         """By queues and priority: the rows where a pod of these queues has a lower priority, after so many changes."""
         self.units: SingleUnits = {}
-        self._single_pods: dict[int, tuple[int, SinglePods | None]] = {}
+        self._single_pods: dict[int, tuple[int, UnitsOfKinds | None]] = {}
         """By row: the answers of `single_pods`, each with the number of the row's last change."""
         self._kinds: dict[Hashable, int] = {}
         """The numbers of the kinds of single pods."""
@@ -67,16 +70,13 @@ class TrialCache:
         """Cache a value for the row."""
         self._known.setdefault(key, {})[row] = int(self._changes.last()[row]), found
 
-    def single_pods(
-        self, row: int, tasks_on: Callable[[], Sequence[Task]], kind_of: Callable[[Task], Hashable]
-    ) -> SinglePods | None:
+    def single_pods(self, row: int, kind_of: Callable[[Task], Hashable]) -> UnitsOfKinds | None:
         """Return the pods on the row; None if one of them is not a single pod, or its bind is in flight."""
         stamp, found = self._single_pods.get(row, _NOTHING)
         if stamp == self._changes.last()[row]:
             return found
-        there, kinds, found = tasks_on(), self._kinds, None
-        if all(task.group.single and task.phase is not Phase.ASSUMED for task in there):
-            units = sorted((single_unit(task, self.units) for task in there), key=importance)
+        units, kinds, found = self._pods.on(row), self._kinds, None
+        if units is not None and all(unit.tasks[0].phase is not Phase.ASSUMED for unit in units):
             found = [(unit, kinds.setdefault(kind_of(unit.tasks[0]), len(kinds))) for unit in units]
         self._single_pods[row] = int(self._changes.last()[row]), found
         return found

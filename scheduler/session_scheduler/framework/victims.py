@@ -7,14 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from operator import attrgetter
 
 from session_scheduler.model.groups import Group, Phase, Task
-
-_NOT_STARTED = "~"
-"""Sorts after every time: a pod that has not started counts as starting now."""
-_ABOVE_ZERO = 2**31
-"""Added to priorities before they are summed, so that fewer victims cost less even with negative priorities."""
+from session_scheduler.model.units import ABOVE_ZERO, NOT_STARTED, Unit, started, turn
 
 
 def _runs_on(_: Task) -> bool:
@@ -22,37 +17,8 @@ def _runs_on(_: Task) -> bool:
     return False
 
 
-class Unit:
-    """Running tasks that are preempted together: a single one, a whole group if its disruptionMode says so, or the
-    members that a gang needs to run. A session makes one for each running pod, so this is not a dataclass.
-    """
-
-    __slots__ = ("importance", "priority", "started", "surplus", "tasks", "whole")
-
-    def __init__(self, tasks: tuple[Task, ...], priority: int, *, whole: bool = False, surplus: int = 0) -> None:
-        """`whole`: whether the unit is such a group or such members, so that all members of the group are preempted."""
-        self.tasks = tasks
-        self.priority = priority
-        self.whole = whole
-        self.surplus = surplus
-        """For a member that its gang does not need: its turn among these, 1 for the first to preempt."""
-        self.started = started(tasks[0]) if len(tasks) == 1 else min(map(started, tasks))
-        """When the first of them began to run."""
-        size = -len(tasks) if whole else 0
-        self.importance = (-priority, _turn(self), not whole, size, self.started, tasks[0].key)
-        """The sort key of units on a node, most important first: priority, whole groups, running time.
-
-        Members that gangs do not need come last, the first one of each gang at the end.
-        """
-
-
 SingleUnits = dict[Task, Unit]
 """By single pod: its unit, which is the same in all trials of a session."""
-
-
-def started(task: Task) -> str:
-    """Return when a running task's pod started, as RFC 3339 text."""
-    return task.pod.status.start_time or _NOT_STARTED
 
 
 def single_unit(task: Task, known: SingleUnits) -> Unit:
@@ -159,18 +125,11 @@ def _sorted(tasks: Iterable[Task]) -> tuple[Task, ...]:
     return tuple(sorted(tasks, key=lambda task: task.key))
 
 
-importance = attrgetter("importance")
-
-
 def importance_to_groups(unit: Unit) -> tuple[int, int, bool, int, str, str]:
     """Like `Unit.importance`, if the preemptor is a gang: a member of any group comes before a single pod."""
     grouped = not unit.tasks[0].group.single
     size = -len(unit.tasks) if grouped else 0
-    return -unit.priority, _turn(unit), not grouped, size, unit.started, unit.tasks[0].key
-
-
-def _turn(unit: Unit) -> int:
-    return _ABOVE_ZERO - unit.surplus if unit.surplus else 0
+    return -unit.priority, turn(unit), not grouped, size, unit.started, unit.tasks[0].key
 
 
 # ------------------------------------------------------------------ choosing a node
@@ -188,12 +147,12 @@ class Candidate:
         """All victims."""
         self.violations = violations
         paid = [unit for unit in victims if unit not in ending]
-        highest = paid[0].priority if paid else -_ABOVE_ZERO
-        total = sum((unit.priority + _ABOVE_ZERO) * len(unit.tasks) for unit in paid)
+        highest = paid[0].priority if paid else -ABOVE_ZERO
+        total = sum((unit.priority + ABOVE_ZERO) * len(unit.tasks) for unit in paid)
         self.price = (violations, highest, total, sum(len(unit.tasks) for unit in paid))
         """Violated budgets, highest priority, sum of priorities, number of pods: less is better, in this order."""
         starts = (unit.started for unit in paid if unit.priority == highest)
-        self.first_start = min(starts, default=_NOT_STARTED)
+        self.first_start = min(starts, default=NOT_STARTED)
         """When the first of the most important victims began to run."""
 
 

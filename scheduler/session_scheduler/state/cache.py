@@ -33,6 +33,7 @@ from session_scheduler.state.moves import Moves
 from session_scheduler.state.nominations import Nominations
 from session_scheduler.state.priorities import Priorities
 from session_scheduler.state.queue_use import QueueUse, queue_of
+from session_scheduler.state.single_pods import SinglePods
 from session_scheduler.state.stale_gangs import StaleGangs
 from session_scheduler.state.tables import ObjectTables
 from session_scheduler.state.volume_use import VolumeUse
@@ -98,6 +99,7 @@ class Cache:
         self._group_of = tuple(group_of)
         self._on_node: dict[str, dict[str, Task]] = {}
         self.lowest_priorities = LowestPriorities(table, self._on_node)
+        self.single_pods = SinglePods(table, self._on_node)
         self._pod_groups: dict[str, PodGroup] = {}
         self._priorities = Priorities()
         self._changed_nodes: dict[str, None] = {}
@@ -140,7 +142,7 @@ class Cache:
                 self.stale_gangs.forget(key)
             else:
                 group.pod_group = group.own_priority = None
-                self._note_priorities(group.tasks.values())
+                self._note_pods(group.tasks.values())
                 self.queues.all_changed((group,))
         elif isinstance(obj, RelatedObject):
             self._update_selection(obj, self.view.remove(obj))
@@ -178,7 +180,7 @@ class Cache:
             return
         self.problems.pop(f"Node {name}", None)
         if not known:
-            self.lowest_priorities.changed.add(row)
+            self._pods_changed(row)
             for task in self._on_node.get(name, {}).values():
                 task.row = row
                 self._count(task, 1)
@@ -200,7 +202,7 @@ class Cache:
 
     def _remove_node(self, name: str) -> None:
         if name in self.table.row_of:
-            self.lowest_priorities.changed.add(self.table.remove(name))
+            self._pods_changed(self.table.remove(name))
         for task in self._on_node.get(name, {}).values():
             task.row = -1
         self.queues.node_changed(name, self._on_node.get(name, {}).values())
@@ -387,7 +389,7 @@ class Cache:
             self._join(task, self._group_for(ref))
         elif ref != task.group.ref:
             task.group.ref = ref
-        self._note_priorities((task,))
+        self._note_pods((task,))
 
     def _change_class(self, task: Task, cls: TaskClass) -> None:
         if task.node is None:
@@ -424,7 +426,7 @@ class Cache:
         self.table.add_usage(task.row, task.cls, sign)
         self.table.add_counts(task.row, task.counts, sign)
         self.table.pods.add(task.row, task.kind, sign)
-        self.lowest_priorities.changed.add(task.row)
+        self._pods_changed(task.row)
 
     def count_on(self, row: int, task: Task, sign: int) -> None:
         """Add a task without a node to the usage of this row (`sign` 1), or remove it (-1)."""
@@ -597,7 +599,7 @@ class Cache:
         self._activate_queues(pod_group.metadata.labels)
         if group is not None:
             group.pod_group, group.own_priority = pod_group, self._priorities.of_group(pod_group)
-            self._note_priorities(group.tasks.values())
+            self._note_pods(group.tasks.values())
             self.queues.all_changed((group,))
 
     def serve_coscheduling(self) -> None:
@@ -656,13 +658,19 @@ class Cache:
             task.priority = self._priority_of(task.pod)
         for group in self.groups.values():
             group.own_priority = self._priorities.of_group(group.pod_group)
-        self.lowest_priorities.changed.update(range(self.table.size))
+        for row in range(self.table.size):
+            self._pods_changed(row)
         self.queues.all_changed(self.groups.values())
 
-    def _note_priorities(self, tasks: Iterable[Task]) -> None:
+    def _note_pods(self, tasks: Iterable[Task]) -> None:
+        """These tasks, or their groups, may have other pods or priorities now."""
         for task in tasks:
             if task.row >= 0:
-                self.lowest_priorities.changed.add(task.row)
+                self._pods_changed(task.row)
+
+    def _pods_changed(self, row: int) -> None:
+        self.lowest_priorities.changed.add(row)
+        self.single_pods.changed.add(row)
 
     def serves(self, pod: Pod) -> bool:
         """Whether this scheduler places the pod, or did so."""

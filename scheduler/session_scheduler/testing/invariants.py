@@ -12,6 +12,7 @@ from session_scheduler.model.devices import CLASS_PREFIX, DeviceClass
 from session_scheduler.model.groups import Group, Phase, Task
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.sub_groups import as_text
+from session_scheduler.model.units import units_in_order
 from session_scheduler.state.lowest_priorities import ABOVE_ALL
 
 _ENDED = ("Succeeded", "Failed")
@@ -83,6 +84,12 @@ def _usage(scheduler: Scheduler, given: Given) -> Iterator[str]:
         priority = min((task.preemptor_priority for task in tasks), default=ABOVE_ALL)
         if lowest[row] != priority:
             yield f"node {name}: expected the lowest priority {priority}, got {lowest[row]}"
+        single = all(task.group.single for task in tasks)
+        expected_order = [one.importance for one in units_in_order(tasks)] if single else None
+        units = cache.single_pods.on(row)
+        order = None if units is None else [unit.importance for unit in units]
+        if order != expected_order:
+            yield f"node {name}: expected its single pods in the order {expected_order}, got {order}"
         expected = Counter({"pods": len(tasks)})
         counters: Counter[Hashable] = Counter()
         for task in tasks:

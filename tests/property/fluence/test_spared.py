@@ -17,8 +17,8 @@ from fluence_plugins.fluence.arguments import FluenceArguments
 from fluence_plugins.fluence.plugin import FluencePlugin
 from session_scheduler.actions.trial import Trial
 from session_scheduler.builtin import default_preemption
-from session_scheduler.framework.victims import Unit
 from session_scheduler.model.objects import KubeObject, Pod
+from session_scheduler.model.units import Unit
 from session_scheduler.testing import FakeCluster, gang, node, pod
 
 from ...tools.examples import examples

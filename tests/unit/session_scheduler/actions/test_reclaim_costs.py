@@ -12,15 +12,16 @@ from session_scheduler.actions.trial import Trial
 from session_scheduler.builtin.proportion import QueueOrder
 from session_scheduler.builtin.reclaiming import Reclaiming
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
-from session_scheduler.framework import nominated_pods, trial_cache
+from session_scheduler.framework import nominated_pods
 from session_scheduler.framework.board import Board
 from session_scheduler.framework.callback_runner import CallbackRunner
 from session_scheduler.framework.callbacks import Scenario
 from session_scheduler.framework.nominated_pods import NominatedPods
 from session_scheduler.framework.session import Session
-from session_scheduler.framework.victims import single_unit
 from session_scheduler.hookspecs import hookimpl
 from session_scheduler.model.reclaim_rules import DAMAGES, Reclaim
+from session_scheduler.model.units import units_in_order
+from session_scheduler.state import single_pods
 from session_scheduler.testing import FakeCluster, node, pod
 
 NODES = 60
@@ -79,11 +80,15 @@ def test_the_pods_of_a_node_are_sorted_once_for_all_kinds_of_preemptors(monkeypa
     sizes = ("1", "500m", "250m")
     cluster.add(pod(f"p{number}", cpu=sizes[number % 3], queue="q0") for number in range(WAITING))
     calls: Counter[str] = Counter()
-    monkeypatch.setattr(trial_cache, "single_unit", _counted(single_unit, calls, "pods"))
+    monkeypatch.setattr(single_pods, "units_in_order", _counted(units_in_order, calls, "nodes"))
     cluster.run()
     victims = len(cluster.scheduler.cache.preempted)
     assert victims > 10
-    assert 2 * NODES <= calls["pods"] <= 2 * (NODES + 2 * victims)
+    assert NODES <= calls["nodes"] <= NODES + 2 * victims
+    sorted_before = calls["nodes"]
+    cluster.add(pod("late", cpu="1", queue="q0"))
+    cluster.run()
+    assert calls["nodes"] <= sorted_before + 2 * victims
 
 
 def test_callbacks_evaluate_alike_victims_once_for_each_preemptor(calls: Counter[str]) -> None:
@@ -346,7 +351,7 @@ class Keeps:
     @hookimpl
     def on_session_close(self) -> None:
         trials = self._trials
-        self.cached = [len(one) for one in (trials.units, trials.preemptible, trials.lasting, trials.rows_with_victims)]
+        self.cached = [len(one) for one in (trials.preemptible, trials.lasting, trials.rows_with_victims)]
 
 
 def test_the_naive_evaluation_keeps_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,6 +360,7 @@ def test_the_naive_evaluation_keeps_no_answer(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(QueueOrder, "key", _counted(QueueOrder.key, calls, "key"))
     monkeypatch.setattr(QueueOrder, "changed", _counted(QueueOrder.changed, calls, "changed"))
     monkeypatch.setattr(nominated_pods, "_is_first", _counted(nominated_pods._is_first, calls, "compared"))
+    monkeypatch.setattr(single_pods, "units_in_order", _counted(units_in_order, calls, "sorted"))
     found = []
     for evaluation in ("heap", "naive"):
         calls.clear()
@@ -368,5 +374,6 @@ def test_the_naive_evaluation_keeps_no_answer(monkeypatch: pytest.MonkeyPatch) -
         found.append((nominated, calls.copy()))
     (nodes, few), (same_nodes, many) = found
     assert nodes == same_nodes
-    assert many["changed"] == 0
+    assert many["changed"] == many["sorted"] == 0
+    assert few["sorted"] > 0
     assert all(many[what] > 2 * few[what] for what in ("rules", "key", "compared"))

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from session_scheduler.builtin.default_preemption import DefaultPreemption, DefaultPreemptionArguments
 from session_scheduler.config.parsing import validated
 from session_scheduler.errors import InputError
-from session_scheduler.framework.victims import Unit
 from session_scheduler.model.columns import tie_break
 from session_scheduler.model.groups import Group, GroupRef, Task
 from session_scheduler.model.label_selectors import Selector
@@ -23,6 +22,7 @@ from session_scheduler.model.policy import (
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
 )
+from session_scheduler.model.units import Unit
 from session_scheduler.state import budgets as budget_counts
 from session_scheduler.testing import FakeCluster, gang, node, pod, pod_group
 
