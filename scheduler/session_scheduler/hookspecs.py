@@ -357,7 +357,7 @@ def reserve(session: Session, task: Task, node: str) -> Placement | Refusal | No
 def reservable(
     session: Session, task: Task, nodes: Sequence[str], gone: Container[Task]
 ) -> Sequence[str | None] | None:
-    """For each node: why a task's share would not fit there without the running tasks `gone`, or None if it would.
+    """For each node: why a task's share would not fit there if the running tasks `gone` were removed; None if it fits.
 
     Return None instead of a list if only a trial can answer.
 
@@ -408,7 +408,7 @@ def on_session_close(session: Session) -> None:
 
 @hookspec
 def prebind_needed(binding: Binding) -> bool | None:
-    """Whether `prebind` has work to do for one task. If False, it is not called. None: no opinion.
+    """Whether `prebind` has work to do for one task. If False, `prebind` is not called. None: no opinion.
 
     The scheduler calls this for all plugins before the first `prebind` of the group. If all return False, it skips the
     step. Answer from memory, without delay, and change nothing.
@@ -484,7 +484,7 @@ HOOKS: Final = (
     "on_session_close", "prebind_needed", "prebind", "cancel", "exclusive_names", "simulated_node",
     "saved_arguments", "report", "shown_holding",
 )  # fmt: skip
-"""The names of all hooks, in the order of this module."""
+"""The names of all hooks, in the order in which this module defines them."""
 
 __all__ = [
     "API_VERSION", "HOOKS", "PROJECT", "SKIP", "Gate", "NoPreemption", "Normalise", "Placement", "Preemption",

@@ -10,7 +10,7 @@ _DOUBLINGS: Final = 62
 
 
 def backoff(first: float, failures: int, longest: float, chance: Random | None = None) -> float:
-    """Seconds to wait after a failure that follows `failures` others.
+    """Seconds to wait after a failure; `failures` is the number of earlier failures in a row.
 
     `chance` shortens it by up to half at random, so that clients that fail together do not retry together.
     """

@@ -69,7 +69,7 @@ def read_values(text: str, source: str) -> Any:
 
 
 def validated(model: type[_Model], values: Any, source: str, path: str = "") -> _Model:
-    """The values as a model; `path` is their path in `source`. Raises InputError, a line for each invalid field."""
+    """The values as a model; `path` is their path in `source`. Raises InputError with a line for each invalid field."""
     try:
         return model.model_validate_json(json.dumps(values), by_alias=True, by_name=False)
     except ValidationError as error:

@@ -208,7 +208,7 @@ class DeviceResourceConfig(Strict):
 
 
 class Serving(Strict):
-    """The HTTP server of /metrics, /healthz, /readyz and /configz. With port 0 the system chooses a free one.
+    """The HTTP server of /metrics, /healthz, /readyz and /configz. With port 0 the system chooses a free port.
 
     authorization: `delegated`: the API server reviews the tokens of requests for all paths except probes and metrics;
     `none`: all paths are open. audiences: those of accepted tokens; empty for the API server's. requests_per_second:
@@ -323,7 +323,7 @@ def without_secrets(value: Any) -> Any:
 
 
 def load_config(path: Path) -> SchedulerConfig:
-    """Read a configuration file. Raises InputError, a line for each invalid field."""
+    """Read a configuration file. Raises InputError with a line for each invalid field."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -333,7 +333,7 @@ def load_config(path: Path) -> SchedulerConfig:
 
 
 def parse_config(text: str, source: str) -> SchedulerConfig:
-    """Read a configuration's text; `source` names it in messages. Raises InputError, a line for each invalid field."""
+    """Read a configuration's text, named `source` in messages. Raises InputError with a line for each invalid field."""
     values = read_values(text, source)
     if not isinstance(values, dict):
         raise InputError(
@@ -350,7 +350,7 @@ def parse_config(text: str, source: str) -> SchedulerConfig:
 
 
 def config_from(values: Any, source: str) -> SchedulerConfig:
-    """A configuration from the plain values of `written`. Raises InputError, a line for each invalid field."""
+    """A configuration from the plain values of `written`. Raises InputError with a line for each invalid field."""
     config = validated(SchedulerConfig, values, source)
     profiles = tuple(profile.model_copy() for profile in config.profiles)  # the default profile is shared
     for index, profile in enumerate(profiles):

@@ -52,7 +52,7 @@ SKIP: Final = Skip.SKIP
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """Return value of `prepare` with a state and the scopes of the filter and the score for this class.
+    """Return value of `prepare`: a state for the class, and the scopes of the filter and the score for this class.
 
     A scope may be narrower than the one that the plugin declares. SKIP means that the class does not need that hook.
     """

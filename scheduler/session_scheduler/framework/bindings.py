@@ -92,7 +92,7 @@ class Allocation(msgspec.Struct, frozen=True):
 
 
 class Holding(msgspec.Struct, frozen=True):
-    """The resources of a running bound pod: `held` is this plugin's part of its record, None if there is none.
+    """The resources of a running bound pod: `held` is this plugin's part of the pod's record, or None.
 
     `foreign`: another scheduler bound the pod, such as that of the partition that its node belonged to before.
     """

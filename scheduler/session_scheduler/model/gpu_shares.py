@@ -28,7 +28,7 @@ GPU_COUNT: Final = "fluence.flux-framework.org/gpu-count"
 GPU: Final = "fluence.flux-framework.org/gpu"
 """The GPUs that the pod got on its node: ascending indices, comma-separated. Only the scheduler writes it."""
 GPU_DEVICE: Final = "fluence.flux-framework.org/gpu-device"
-"""What containers need to use these GPUs: device IDs, or indices if all GPUs of the node are shared.
+"""How containers refer to the pod's GPUs: device IDs, or indices if all GPUs of the node are shared.
 
 In the order of GPU. Only the scheduler writes it.
 """

@@ -40,7 +40,7 @@ _COUNTED = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 def pod_requests(pod: Pod) -> tuple[Amounts, Amounts]:
-    """Two amounts: the requests, and cpu and memory for scores, where a container without a request has a default.
+    """The requests; also cpu and memory for scores, with a default amount for each container without a request.
 
     cpu is in millicores, the rest in base units. The requests omit zero amounts, and resources that kube-scheduler
     ignores. For a pod on a node, the effective requests count. Raises QuantityError, which names the field.
