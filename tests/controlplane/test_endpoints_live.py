@@ -39,7 +39,7 @@ def test_probes_and_metrics_need_no_token_and_every_other_path_a_token_with_the_
         assert scheduler.get(path)[0] == 200
     outsider, admin = control_plane.token("outsider"), control_plane.token(ADMIN)
     for path in CLOSED:
-        assert scheduler.get(path) == (401, "send a token of the cluster: `Authorization: Bearer TOKEN`\n")
+        assert scheduler.get(path) == (401, "send a token for the cluster: `Authorization: Bearer TOKEN`\n")
         wrong = "the API server does not accept this token: it is invalid or has expired\n"
         assert scheduler.get(path, "wrong") == (401, wrong)
         remedy = "bind the user to a ClusterRole such as fluence-reader"

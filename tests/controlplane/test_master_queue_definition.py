@@ -17,9 +17,9 @@ from .harness import DEPLOY, ControlPlane
 PATH = "/apis/vk.io/v1/masterqueues"
 DRY = f"{PATH}?dryRun=All&fieldValidation=Strict"
 Manifest = dict[str, Any]
-RESOURCE = "unknown resource: use one of cpu, memory, pods, nvidia.com/gpu"
+RESOURCE = "unknown resource; use one of cpu, memory, pods, nvidia.com/gpu"
 LABEL = "use at most 63 characters (a-z, 0-9 and -), with no - at the start or end"
-NAME = "use at most 253 of a-z, 0-9, - and ., and begin and end with a letter or digit"
+NAME = "use at most 253 characters (a-z, 0-9, - and .), with a letter or digit at the start and end"
 
 
 @pytest.fixture(scope="module")
@@ -90,18 +90,18 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
     "whenCanBorrow": (with_template(flavorFungibility={"whenCanBorrow": "No"}), '"MayStopSearch", "TryNextFlavor"'),
     "preference": (
         with_template(flavorFungibility={"preference": "BorrowingOverPreemption"}),
-        "preference requires TryNextFlavor for whenCanBorrow and whenCanPreempt: set both, or remove preference",
+        "preference requires TryNextFlavor for whenCanBorrow and whenCanPreempt; set both, or remove preference",
     ),
     "borrowWithinCohort": (
         with_template(preemption={"borrowWithinCohort": {"policy": "LowerPriority"}}),
-        "borrowWithinCohort requires reclaimWithinCohort: set that to LowerPriority or Any, or set policy to Never",
+        "borrowWithinCohort requires reclaimWithinCohort; set that to LowerPriority or Any, or set policy to Never",
     ),
     "both kinds": (with_flavor(localFlavor={}), "natsFlavor, localFlavor: set exactly one of them"),
     "neither kind": (
         sample() | {"spec": {"template": {"cohort": "c"}, "flavors": [{"name": "a"}]}},
         "spec.flavors[0]: Invalid value: natsFlavor, localFlavor: set exactly one of them",
     ),
-    "dot in a natsFlavor": (with_flavor(name="a.b"), f"is not a valid name of a natsFlavor: {LABEL}"),
+    "dot in a natsFlavor": (with_flavor(name="a.b"), f"is not a valid flavor name; {LABEL}"),
     "flavor's name": (with_flavor(name="A"), f'spec.flavors[0].name: Invalid value: "A": {NAME}'),
     "one flavor twice": (two({"pools": ["a"]}, {"pools": ["b"]}, "interlink"), "Duplicate value"),
     "no connector": (sample(natsConnector=None), "natsConnector: Required value"),
@@ -109,26 +109,26 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
     "long connector": (sample(natsConnector="n" * 2049), "may not be more than 2048"),
     "no subject": (sample(natsSubject=None), "natsSubject: Required value"),
     "no virtualNode": (sample(virtualNode=None), "virtualNode: Required value"),
-    "virtualNode": (sample(virtualNode="-a"), "is not a valid host name: write the value of the node's label"),
+    "virtualNode": (sample(virtualNode="-a"), "is not a valid host name; write the value of the node's label"),
     "both ways": (sample(pools=["a"]), "natsFlavor: Invalid value: pools, poolRegExp: set exactly one of them"),
     "neither way": (sample(poolRegExp=None), "pools, poolRegExp: set exactly one of them"),
     "empty pools": (sample(poolRegExp=None, pools=[]), "at least 1 items"),
     "too many pools": (sample(poolRegExp=None, pools=[f"p{n}" for n in range(33)]), "must have at most 32 items"),
-    "pool's name": (sample(poolRegExp=None, pools=["a", "B"]), f"is not a valid pool name: {LABEL}"),
+    "pool's name": (sample(poolRegExp=None, pools=["a", "B"]), f"is not a valid pool name; {LABEL}"),
     "one pool twice": (sample(poolRegExp=None, pools=["a", "a"]), "pools[1]: Duplicate value"),
     "pool of two flavors": (
         two({"pools": ["a", "b"]}, {"pools": ["b"]}),
-        "natsFlavor.pools: two flavors list the same pool: list each pool once",
+        "natsFlavor.pools: two flavors list the same pool; name each pool once",
     ),
     "long poolRegExp": (sample(poolRegExp="a" * 257), "may not be more than 256"),
-    "open poolRegExp": (sample(poolRegExp="("), "is not a valid RE2 expression: close all groups"),
+    "open poolRegExp": (sample(poolRegExp="("), "is not a valid RE2 expression; close all groups"),
     "look-ahead": (sample(poolRegExp="(?=a)a"), "use no look-around"),
     "short poolTimeout": (sample(poolTimeout=0), "greater than or equal to 1"),
     "long poolTimeout": (sample(poolTimeout=604801), "less than or equal to 604800"),
     "poolTimeout of half a second": (sample(poolTimeout=0.5), "poolTimeout"),
     "unknown resource": (with_flavor(nominalQuota={"cpus": 1}), RESOURCE),
-    "negative number": (with_flavor(nominalQuota={"pods": -1}), "Invalid value: -1: is negative: write 0 or more"),
-    "negative text": (with_flavor(nominalQuota={"cpu": "-1"}), "is negative: write 0 or more"),
+    "negative number": (with_flavor(nominalQuota={"pods": -1}), "Invalid value: -1: is negative; write 0 or more"),
+    "negative text": (with_flavor(nominalQuota={"cpu": "-1"}), "is negative; write 0 or more"),
     "no quantity": (with_flavor(nominalQuota={"memory": "1 GB"}), "nominalQuota.memory: Invalid value"),
     "long quantity": (with_flavor(nominalQuota={"memory": "0" * 33}), "may not be more than 32"),
     "a fraction as a number": (with_flavor(nominalQuota={"cpu": 0.5}), "nominalQuota.cpu"),
@@ -138,12 +138,12 @@ REFUSED: dict[str, tuple[Manifest, str]] = {
     "no queue": (lending({"lendingLimit": {"pods": 1}}), "queue: Required value"),
     "too many queues": (lending(*({"queue": f"q{n}"} for n in range(65))), "must have at most 64 items"),
     "lent unknown": (lending({"queue": "a", "lendingLimit": {"gpu": 1}}), RESOURCE),
-    "lent negative": (lending({"queue": "a", "lendingLimit": {"pods": "-1"}}), "is negative: write 0 or more"),
+    "lent negative": (lending({"queue": "a", "lendingLimit": {"pods": "-1"}}), "is negative; write 0 or more"),
 }  # fmt: skip
 for subject in ("", "a.", ".a", "a..b", "a.*", "a.>", "a b", "a\tb"):
     REFUSED[f"subject {subject!r}"] = (
         sample(natsSubject=subject),
-        "is not a valid subject: write words separated by ., without * and >",
+        "is not a valid subject; write words separated by ., without * and >",
     )
 
 
@@ -176,7 +176,7 @@ def test_the_largest_that_the_bounds_allow_is_taken(plane: ControlPlane) -> None
         assert status == HTTPStatus.CREATED, answer
     status, answer = plane.request("POST", DRY, listed(9))
     assert status == HTTPStatus.UNPROCESSABLE_ENTITY
-    assert "natsFlavor.pools: expected at most 512 pools in all flavors: use poolRegExp instead" in answer["message"]
+    assert "natsFlavor.pools: expected at most 512 pools in all flavors; use poolRegExp instead" in answer["message"]
     assert "cost" not in answer["message"]
 
 

@@ -31,7 +31,8 @@ def dashboard(
         list[str] | None,
         typer.Argument(
             metavar="FILE",
-            help="Manifests, directories, a snapshot, or the result of simulate -o json. Default: a cluster.",
+            help="Manifests, directories, a snapshot, or the result of simulate -o json. Without FILEs, the dashboard "
+            "shows the cluster.",
         ),
     ] = None,
     *,
@@ -49,14 +50,14 @@ def dashboard(
     ] = False,
     bind: Annotated[
         str,
-        typer.Option("--bind", metavar="ADDRESS:PORT", help="The address to listen on; port 0: any free port."),
+        typer.Option("--bind", metavar="ADDRESS:PORT", help="The address to listen on; port 0 means any free port."),
     ] = DEFAULT_BIND,
     sign_in: Annotated[
         SignIn | None,
         typer.Option(
             "--sign-in",
             help="How users sign in: with a token for the cluster (cluster), or with the printed address, which works "
-            "once (url). Default: url for FILEs and on a loopback address, else cluster.",
+            "once (url). Default: url for FILEs and on a loopback address, otherwise cluster.",
         ),
     ] = None,
     prometheus: Annotated[
@@ -64,7 +65,9 @@ def dashboard(
     ] = None,
     scheduler_metrics: Annotated[
         str | None,
-        typer.Option("--scheduler-metrics", metavar="URL", help="Read cycles and plugin timings from this /metrics."),
+        typer.Option(
+            "--scheduler-metrics", metavar="URL", help="Read cycles and plugin timings from this /metrics endpoint."
+        ),
     ] = None,
     tls_cert: Annotated[
         str | None, typer.Option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate.")

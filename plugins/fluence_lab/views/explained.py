@@ -165,7 +165,7 @@ def pod_figure(pod: _Pod) -> Figure:
         return drawn
     counts = sorted(pod.get("refusals", {}).items(), key=lambda item: (-item[1], item[0]))
     rejections = listed([f"{plugin} is the first to reject {count(number, 'node')}" for plugin, number in counts], 5)
-    text = f"{count(left_out, 'node')} {verb(left_out, 'is', 'are')} not shown. Of all nodes: {rejections}."
+    text = f"{count(left_out, 'node')} {verb(left_out, 'is', 'are')} not shown. Among all nodes, {rejections}."
     return replace(drawn, text=f"{drawn.text} {text}")
 
 

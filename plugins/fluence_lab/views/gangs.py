@@ -188,7 +188,9 @@ def _chart(observed: Observed, rows: Sequence[_Row], windows: Sequence[Window]) 
         "name": [window.text for window in near],
     }
     labels["x"] = [1000 * first] * len(rows)
-    text = f"{count(len(rows), 'row')} from {span(now - first)} ago to now." if rows else "No gang was seen."
+    text = "No gang was seen."
+    if rows:
+        text = f"The figure has {count(len(rows), 'row')} and covers the last {span(now - first)}."
     if evicted["x"]:
         text += f" {count(len(evicted['x']), 'pod')} {verb(len(evicted['x']), 'was', 'were')} evicted."
     if near:

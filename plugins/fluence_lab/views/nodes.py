@@ -218,7 +218,7 @@ def _fill_in_words(fill: NDArray[np.float64], what: str, resource: str) -> str:
     full, empty = int((fill >= 0.95).sum()), int((fill <= 0.05).sum())
     return (
         f"Of {count(len(fill), what[:-1])}, {full:,} {verb(full, 'has', 'have')} at least 95 % of {resource} "
-        f"allocated, {empty:,} at most 5 %. The mean is {percent(float(fill.mean()))}."
+        f"allocated, and {empty:,} at most 5 %. The mean is {percent(float(fill.mean()))}."
     )
 
 
@@ -307,7 +307,8 @@ def _gpu_figure(known: Nodes, gpus: Sequence[Gpu]) -> Figure:
     }
     free = sum(not gpu.holders for gpu in gpus)
     shared = sum(len(gpu.holders) > 1 for gpu in gpus)
-    text = f"{free:,} of {count(len(gpus), 'GPU')} {verb(free, 'is', 'are')} free, {shared:,} shared."
+    text = f"{free:,} of {count(len(gpus), 'GPU')} {verb(free, 'is', 'are')} free, "
+    text += f"and {shared:,} {verb(shared, 'is', 'are')} shared."
     nodes_with = len({gpu.node for gpu in gpus})
     if nodes_with > len(rows):
         text += f" The figure shows the first {len(rows)} of {nodes_with:,} nodes: for others, search or open a block."

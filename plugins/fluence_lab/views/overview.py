@@ -126,7 +126,7 @@ def _utilisation_figure(utilised: list[tuple[str, float, float]]) -> Figure:
     return Figure(
         "utilisation",
         "Utilisation by resource",
-        f"Allocated shares of all nodes together: {text}." if text else "No node has resources.",
+        f"Allocated across all nodes: {text}." if text else "No node has resources.",
         {"bars": bars},
         _draw_utilisation,
     )

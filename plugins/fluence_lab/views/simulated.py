@@ -39,7 +39,7 @@ def _summary(
 ) -> str:
     placed, not_placed = summary["scheduled"], summary["unschedulable"]
     text = f"{count(placed, 'pod')} {verb(placed, 'was', 'were')} placed on {count(len(per_node), 'node')}"
-    text += f", {count(not_placed, 'pod')} {verb(not_placed, 'is', 'are')} unschedulable."
+    text += f", and {count(not_placed, 'pod')} {verb(not_placed, 'is', 'are')} unschedulable."
     if reasons:
         reason, most = reasons.most_common(1)[0]
         text += f" The most frequent reason, for {count(most, 'pod')}: {sentence(str(reason))}"

@@ -16,7 +16,7 @@ def status(result: Mapping[str, Any]) -> View:
     """The view of the command's JSON; its queues have a view of their own."""
     held, waiting = result["held"], result["waiting"]
     reasons = Counter(pod["reason"] for pod in waiting)
-    summary = f"{count(len(held), 'pod')} {verb(len(held), 'is', 'are')} on nodes, {len(waiting):,} "
+    summary = f"{count(len(held), 'pod')} {verb(len(held), 'is', 'are')} on nodes, and {len(waiting):,} "
     summary += f"{verb(len(waiting), 'waits', 'wait')}."
     if reasons:
         reason, most = reasons.most_common(1)[0]

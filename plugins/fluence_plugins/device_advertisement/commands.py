@@ -49,7 +49,7 @@ def device_plugin(
     log_level: Annotated[LogLevel, typer.Option("--log-level", help="The lowest level to log.")] = LogLevel.INFO,
     log_format: Annotated[
         LogFormat | None,
-        typer.Option("--log-format", help="The log format. Default: console on a terminal, else json."),
+        typer.Option("--log-format", help="The log format. Default: console on a terminal, otherwise json."),
     ] = None,
 ) -> None:
     """Advertise device types to this node's kubelet, until SIGTERM. SIGUSR1 writes its stacks to standard error.

@@ -105,7 +105,7 @@ class DevicePlugin:
             advertisement = Advertisement(devices, self._folder, self._kubelet, self._metrics, self._clock)
             self._offered[each] = advertisement, tasks.create_task(advertisement.run())
         if left or new or not types:
-            log.info("offering %s", ", ".join(sorted(self._offered)) or "nothing: the configuration has no types")
+            log.info("offering %s", ", ".join(sorted(self._offered)) or "no devices: the configuration has no types")
 
     async def _withdraw(self, resource_type: str) -> None:
         advertisement, task = self._offered.pop(resource_type)

@@ -86,7 +86,7 @@ class QuantumHandler:
             return wrong or []
         if kind != JOB[1]:
             return Refusal(
-                f"{_SHARED}: all pods of a {kind} are equal, and none of them can be the producer; use a Job with "
+                f"{_SHARED}: all pods of a {kind} are equal, so none of them can be the producer; use a Job with "
                 "spec.completionMode Indexed"
             )
         spec = workload["spec"]

@@ -41,7 +41,7 @@ _OBJECT = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 def backend(
     action: Annotated[
         Literal["drain", "resume"],
-        typer.Argument(help="drain: stop placing pods on it; resume: place pods on it again."),
+        typer.Argument(help="drain: stop placing pods on the resource; resume: place pods on it again."),
     ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the resource, at any depth.")],
     *,
@@ -122,7 +122,11 @@ def graph(
     ] = "auto",
     output: Annotated[
         GraphOutput,
-        typer.Option("-o", "--output", help="json and yaml: JGF; dot: for Graphviz; svg: an image; summary: counts."),
+        typer.Option(
+            "-o",
+            "--output",
+            help="json and yaml: JGF; dot: a Graphviz file; svg: an image; summary: counts by type.",
+        ),
     ] = GraphOutput.JSON,
 ) -> None:
     """Print the resource graph as JGF or as a picture, or count its vertices by type.

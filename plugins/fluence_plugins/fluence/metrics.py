@@ -32,7 +32,7 @@ class GraphMetrics:
         yield _gauge("missing_parts", "Resources that running pods hold and the graph lacks.", missing)
         yield _gauges(
             "foreign_load_hosts",
-            "Nodes with foreign load that is allocated in the graph: as a whole, or in part on overcommitted nodes.",
+            "Nodes whose foreign load is allocated in the graph: entirely, or in part if the node is overcommitted.",
             "held",
             {"whole": loads.count(True), "part": loads.count(False)},
         )
@@ -55,7 +55,7 @@ def reload_metrics(reload: ResourcesReload) -> Iterator[Metric]:
 
     text = "Whether the current resources file is valid."
     yield _gauge("resources_last_load_successful", text, reload.usable)
-    text = "Changes of the resources file that were applied."
+    text = "Changes to the resources file that were applied."
     yield CounterMetricFamily("fluence_resources_changes", text, value=reload.changes)
 
 

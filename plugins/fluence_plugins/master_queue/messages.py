@@ -68,7 +68,7 @@ class _Problems:
             self._more += 1
 
     def lines(self) -> tuple[str, ...]:
-        return (*self._lines, f"and {self._more} more problems of this message") if self._more else tuple(self._lines)
+        return (*self._lines, f"and {self._more} more problems in this message") if self._more else tuple(self._lines)
 
 
 def _stored_bytes(line: str) -> int:

@@ -65,7 +65,8 @@ def publish(
             "--connector",
             metavar="URL",
             envvar="FLUENCE_NATS_SERVERS",
-            help="nats://, tls://, ws:// or wss://host:port; may be repeated. To include a password, use the variable.",
+            help="nats://, tls://, ws:// or wss://host:port; may be repeated. If it includes a password, use the "
+            "environment variable.",
         ),
     ] = None,
     quota: Annotated[

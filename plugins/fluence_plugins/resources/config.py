@@ -189,7 +189,7 @@ class _Loader:
             self.fail("", "must be a mapping with a list `resources:`")
         self.known_fields("", data, {"resources", "attributes", "windows"})
         if not data.get("resources") and not data.get("windows"):
-            self.fail("resources", "is empty, but the file is not; list the resource trees there")
+            self.fail("resources", "is empty, but the file is not; list the resource trees under `resources:`")
         for key, value in self.mapping_at("attributes", data.get("attributes")).items():
             self.sets[key] = self.attribute_map(f"attributes.{plain(key)}", value)
         entries = self.entries("resources", data.get("resources"), nested=False)
@@ -312,7 +312,7 @@ class _Loader:
             if root.parent in named:
                 if named[root.parent].count > 1:
                     self.fail(f"{root.path}.parent", f"{shown(root.parent)} stands for {named[root.parent].count} "
-                              "resources; attach the tree to one with count 1")  # fmt: skip
+                              "resources; attach the tree to a resource with count 1")  # fmt: skip
                 below.setdefault(root.parent, []).append(root)
             else:
                 roots.append(root)
@@ -371,8 +371,8 @@ class _Loader:
         values = {key: value for key, value in merged.items() if value is not None}
         size = sum(len(names.attribute_annotation(key)) + len(value.encode()) for key, value in values.items())
         if size > MAX_ATTRIBUTES:
-            self.fail(f"{entry.path}.attributes", f"take {size} bytes as annotations, including inherited ones; the "
-                      f"limit is {MAX_ATTRIBUTES >> 10} KiB; shorten them")  # fmt: skip
+            self.fail(f"{entry.path}.attributes", f"take {size} bytes as annotations, including inherited ones, and "
+                      f"the limit is {MAX_ATTRIBUTES >> 10} KiB; shorten them")  # fmt: skip
         return _Attributes(values, size)
 
 

@@ -86,7 +86,7 @@ def _window(path: str, data: Any, known: Backends, fail: Fail) -> Window:
         fail(path, "must have either `nodes:` or `backends:`, with at least one name")
     for index, backend in enumerate(backends):
         if backend not in known:
-            fail(f"{path}.backends[{index}]", f"{shown(backend)} is not a backend of this file; it has {known}")
+            fail(f"{path}.backends[{index}]", f"{shown(backend)} is not a backend of this file; the file has {known}")
     start, end = (_time(f"{path}.{field}", data.get(field), fail) for field in ("start", "end"))
     if end <= start:
         fail(f"{path}.end", f"{time_of(end)} is not after the start, {time_of(start)}; correct one of them")

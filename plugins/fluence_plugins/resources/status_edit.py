@@ -67,7 +67,7 @@ def _entries(data: Any) -> Iterator[dict[str, Any]]:
 
 def _named(data: Any) -> str:
     found = listed({entry["name"] for entry in _entries(data) if entry.get("name")})
-    return f"the names are {found} (one of several equal resources needs its own entry)"
+    return f"the names are {found} (to change one of several equal resources, give it its own entry)"
 
 
 def _same_but_for(name: str, before: Any, text: str, *, down: bool) -> bool:

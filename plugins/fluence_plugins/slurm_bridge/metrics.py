@@ -37,7 +37,7 @@ class BridgeMetrics:
         """The metric families for Prometheus."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # imported only at a scrape
 
-        jobs = GaugeMetricFamily("fluence_slurm_jobs", "Slurm placeholder jobs of pods, by state.", labels=["state"])
+        jobs = GaugeMetricFamily("fluence_slurm_jobs", "Slurm placeholder jobs for pods, by state.", labels=["state"])
         for state in ("pending", "allocated"):
             jobs.add_metric([state], self.jobs[state])
         text = "Requests to slurmrestd, by purpose and result."

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("slurm-bridge")
 
-_NO_SLURM = "Slurm selects its nodes, and a simulation has no connection to Slurm"
+_NO_SLURM = "Slurm selects the nodes for the pod, and a simulation has no connection to Slurm"
 _SUBMITTING = "a Slurm job is being submitted"
 
 

@@ -140,7 +140,9 @@ def _with_options(
 
 def _parameter(name: str, option: PluginOption, *, reads_files: bool) -> inspect.Parameter:
     text = (
-        f"{option.help} In a directory among the FILEs: {option.file}." if reads_files and option.file else option.help
+        f"{option.help} Default: {option.file} in a directory among the FILEs."
+        if reads_files and option.file
+        else option.help
     )
     annotation = Annotated[str | None, typer.Option(option.flag, help=text, metavar=option.metavar)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

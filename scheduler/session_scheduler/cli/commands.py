@@ -58,7 +58,7 @@ ConfigOrFolder = Annotated[
     typer.Option(
         CONFIG_FLAG,
         metavar="FILE",
-        help=f"The scheduler's configuration. In a directory among the FILEs: {CONFIG}.",
+        help=f"The scheduler's configuration. Default: {CONFIG} in a directory among the FILEs.",
     ),
 ]
 Validate = Annotated[

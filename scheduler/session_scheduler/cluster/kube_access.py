@@ -229,7 +229,7 @@ async def _from_files(files: str, context: str | None) -> Access:
     except (ConfigException, yaml.YAMLError, OSError, ValueError, binascii.Error) as error:
         raise _wrong(files, error) from None
     except (AttributeError, TypeError, KeyError):  # the library's errors for malformed values
-        raise _wrong(files, "a cluster, a user or a context in it is malformed") from None
+        raise _wrong(files, "a cluster, user or context entry is malformed") from None
 
 
 def _check_files(files: str) -> None:

@@ -378,7 +378,9 @@ class _Loader:
         other = self._uids.setdefault((kind, uid), document)
         if other is not document:
             owner = f"{other.name} in {other.file}" if other is not None else "an object in the cluster"
-            raise document.error("metadata.uid", f"{uid!r} is also the uid of {owner}: remove metadata.uid from one")
+            raise document.error(
+                "metadata.uid", f"{uid!r} is also the uid of {owner}: remove metadata.uid from one of them"
+            )
 
     def _claim(self, document: Document, kind: str, metadata: ObjectMeta, where: str) -> None:
         """Reserve the name. Raises ManifestError if another object has it."""

@@ -42,7 +42,7 @@ _WANTED: Final = {
     "literal_error": "use {expected}",
     "enum": "use {expected}",
     "string_too_short": "use {min_length} or more characters",
-    "too_short": "list {min_length} or more",
+    "too_short": "list {min_length} or more entries",
 }
 
 

@@ -95,6 +95,6 @@ def gang_stale(group: Group, members: int, seconds: float) -> str:
     also = f" and lacks {as_text(lacks)}" if lacks else ""
     left = "1 pod is" if members == 1 else f"{members} pods are"
     return (
-        f"{left} running {seconds:g} s after the gang lost others, but the gang needs at least "
+        f"{left} running {seconds:g} s after the gang lost other pods, but the gang needs at least "
         f"{group.min_count}{also}: the scheduler evicts the running pods, and the gang starts over"
     )

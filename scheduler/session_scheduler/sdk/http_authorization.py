@@ -35,7 +35,7 @@ class Denial(NamedTuple):
     text: str
 
 
-NO_TOKEN: Final = Denial(401, "send a token of the cluster: `Authorization: Bearer TOKEN`")
+NO_TOKEN: Final = Denial(401, "send a token for the cluster: `Authorization: Bearer TOKEN`")
 WRONG_TOKEN: Final = Denial(401, "the API server does not accept this token: it is invalid or has expired")
 NO_REVIEW: Final = Denial(503, "the API server did not review the request: retry, or see the scheduler's log")
 

@@ -170,7 +170,7 @@ async def test_it_waits_for_a_configuration_and_follows_it_as_a_configmap_is_mou
             (mounted / "resources.yaml").symlink_to("..data/resources.yaml")
 
     async with started(folder, None, FLUENCE_RESOURCES=str(mounted / "resources.yaml")) as plugin:
-        await until(lambda: "offering nothing" in plugin.log(), "it waits")
+        await until(lambda: "offering no devices" in plugin.log(), "it waits")
         assert (await plugin.get("/readyz")) == (200, "ok")
         apply("..1", "resources: [{type: qpu}]")
         await until(lambda: kubelet.allocatable == {"qpu": 1000}, "the first type")

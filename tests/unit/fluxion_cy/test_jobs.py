@@ -264,7 +264,8 @@ def test_a_vertex_and_what_lies_below_it_are_never_held_by_two_jobs(order: tuple
     graph = qpus()
     matcher = Matcher(graph.jgf())
     matcher.update_allocate(1, taking(graph, order[0], start=50))
-    with pytest.raises(Busy, match=f"vertex {order[0]} is already allocated, so {order[1]} cannot be") as caught:
+    why = f"vertex {order[0]} is already allocated, so {order[1]} cannot be allocated"
+    with pytest.raises(Busy, match=why) as caught:
         matcher.update_allocate(2, taking(graph, order[1]))
     assert caught.value.errno == errno.EINVAL
     assert matcher.stat()["jobs"]["ALLOCATED"] == 1

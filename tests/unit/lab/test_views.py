@@ -222,7 +222,7 @@ def test_nodes_that_the_verdicts_leave_out_are_counted() -> None:
     answer = {**VERDICTS, "leftOut": 4500, "refusals": {"Fit": 4999, "Taint": 1}}
     view = pending(observed(nodes(["n1"]), WAITING), {"pod": "a/p1"}, lambda _: answer)
     assert view.figures[1].text.endswith(
-        "4,500 nodes are not shown. Of all nodes: Fit is the first to reject 4,999 nodes and Taint is the first to "
+        "4,500 nodes are not shown. Among all nodes, Fit is the first to reject 4,999 nodes and Taint is the first to "
         "reject 1 node."
     )
 
@@ -334,8 +334,8 @@ def test_the_gpus_of_each_of_many_nodes_are_found_by_search() -> None:
     known = observed(nodes(names, gpus=gpus))
     view = nodes_view(known)
     assert view.figures[1].text == (
-        "9,704 of 9,704 GPUs are free, 0 shared. The figure shows the first 40 of 1,213 nodes: for others, search or "
-        "open a block."
+        "9,704 of 9,704 GPUs are free, and 0 are shared. The figure shows the first 40 of 1,213 nodes: for others, "
+        "search or open a block."
     )
     assert {column.title: column.link for column in table(view, "gpus").columns}["Node"] == "nodes?node={}"
     for name in ("gpu-1", "gpu-777", "gpu-1212"):

@@ -210,7 +210,7 @@ class EmbeddedMatcher(BaseMatcher):
             return False
         job = self._table.held(jobid)
         if job.mode is not Mode.ALLOCATED:
-            raise InvalidJobspec(f"jobid {jobid}: only an allocation can be cancelled in part, not a reservation")
+            raise InvalidJobspec(f"jobid {jobid}: only allocations, not reservations, can be cancelled in part")
         rest = remaining(self._engine, job.slot, read_resource_set(R, self._shorthand))
         self._engine.keep(job.slot, self._engine.arrange(rest))
         if not rest:

@@ -267,7 +267,8 @@ class Question:
         if op in AT_ONCE or self.ever():
             raise Busy(f"jobspec: no match now{reason}")
         raise Unsatisfiable(
-            f"jobspec: no match even if the graph were empty and everything up{reason}; why() says what is short"
+            f"jobspec: no match even if nothing were allocated and every vertex were up{reason}; "
+            "why() says what is short"
         )
 
 

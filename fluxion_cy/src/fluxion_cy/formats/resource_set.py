@@ -214,7 +214,8 @@ def check_free(engine: Engine, holds: list[Hold], start: int, end: int) -> None:
             raise Busy(f"R: vertex {engine.path(vertex)} is already allocated", EINVAL)
         if held >= 0:
             raise Busy(
-                f"R: vertex {engine.path(held)} is already allocated, so {engine.path(vertex)} cannot be", EINVAL
+                f"R: vertex {engine.path(held)} is already allocated, so {engine.path(vertex)} cannot be allocated",
+                EINVAL,
             )
 
 

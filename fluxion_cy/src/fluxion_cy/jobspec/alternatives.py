@@ -125,7 +125,7 @@ def _shares(slots: list[Resource]) -> Iterator[list[Resource]]:
     number = slots[-1].low
     if any(slot.low != slot.high for slot in slots):
         raise InvalidJobspec(
-            "resources: slots side by side that differ in more than their counts each need a fixed count"
+            "resources: if slots side by side differ in more than their counts, each of them needs a fixed count"
         )
     for parts in _parts(number, len(slots)):
         yield [replace(slot, low=part, high=part) for slot, part in zip(slots, parts, strict=True) if part]

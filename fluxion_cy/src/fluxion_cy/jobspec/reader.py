@@ -165,9 +165,9 @@ def _check_steps(what: str, low: int, oper: Any, operand: int) -> None:
     if oper not in ("+", "*", "^"):
         raise InvalidJobspec(f"{what}.operator: expected +, * or ^, got {shown(oper)}")
     if operand < (1 if oper == "+" else 2):
-        raise InvalidJobspec(f"{what}.operand: {operand} is too small for {oper}")
+        raise InvalidJobspec(f"{what}.operand: {operand} is too small for operator {oper}")
     if oper == "^" and low < 2:
-        raise InvalidJobspec(f"{what}.min: must be at least 2 for ^")
+        raise InvalidJobspec(f"{what}.min: must be at least 2 for operator ^")
 
 
 def _tasks(value: Any) -> None:
@@ -184,9 +184,7 @@ def _tasks(value: Any) -> None:
         if "count" in task and (not isinstance(task["count"], Mapping) or len(task["count"]) != 1):
             raise InvalidJobspec(f"{what}.count: must be a mapping with one entry")
         if not 3 <= len(task) <= 5:
-            raise InvalidJobspec(
-                f"{what}: expected 3 to 5 entries, among them command, slot and count, got {len(task)}"
-            )
+            raise InvalidJobspec(f"{what}: expected 3 to 5 entries, including command, slot and count, got {len(task)}")
 
 
 def _attributes(value: Any) -> tuple[int, Rule | None, str | None]:

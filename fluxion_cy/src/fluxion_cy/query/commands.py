@@ -68,7 +68,7 @@ COMMANDS: dict[str, Command] = {
     "set-status": Command(graph.set_status, "t", "PATH up|down", "Mark a vertex", 2, 2),
     "get-status": Command(graph.get_status, "e", "PATH", "Print whether a vertex is up", 1, 1),
     "list": Command(jobs.list_jobs, "l", "", "List all jobs", 0, 0),
-    "info": Command(jobs.info, "i", "JOBID", "Print a job's mode, start and file", 1, 1),
+    "info": Command(jobs.info, "i", "JOBID", "Print a job's mode, start time and file", 1, 1),
     "stat": Command(jobs.stat, "s", "", "Print the number of matches and their times", 0, 0),
     "why": Command(jobs.why, "w", "JOBSPEC", "Report why a jobspec does not match now", 1, 1),
     "cat": Command(cat, "a", "FILE", "Print a file", 1, 1),

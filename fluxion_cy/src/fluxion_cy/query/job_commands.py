@@ -151,7 +151,7 @@ def partial_cancel(session: Session, words: list[str]) -> Answer:
     text, reader, jobid = _visits(words[3:]), _reader(words[1], ("jgf", "rv1exec")), number(words[0], "jobid")
     origin = session.jobs.get(jobid)
     if origin is not None and origin.reserved and session.matcher.info(jobid).mode == "ALLOCATED":
-        raise Malformed(f"jobid {jobid}: only an allocation can be cancelled in part, not a reservation")
+        raise Malformed(f"jobid {jobid}: only allocations, not reservations, can be cancelled in part")
     resources = _resources(words[2], reader)
     with named(words[2]):
         everything = session.matcher.partial_cancel(jobid, resources)

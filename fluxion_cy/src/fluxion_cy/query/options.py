@@ -17,7 +17,7 @@ def options() -> argparse.ArgumentParser:
         prog="python -m fluxion_cy",
         description="Match jobspecs against a resource graph, with the commands of resource-query; "
         "the command help lists them.",
-        epilog="Exit status: 0 on success; 1 after a command that failed; 2 for an invalid option, graph or "
+        epilog="Exit status: 0 on success; 1 if a command failed; 2 for an invalid option, graph or "
         "command file; 130 after Ctrl-C. A match that finds nothing is not a failure.",
     )
     add = parser.add_argument
@@ -27,7 +27,7 @@ def options() -> argparse.ArgumentParser:
         "--load-format",
         type=_load_format,
         metavar="FORMAT",
-        help=_of(_LOAD_FORMATS, "grug if XML, else jgf"),
+        help=_of(_LOAD_FORMATS, "grug for XML, otherwise jgf"),
     )
     add("-W", "--load-allowlist", type=_allowlist, metavar="TYPES", help=argparse.SUPPRESS)
     add("-S", "--match-subsystems", type=_subsystems, metavar="CA", help="only CA (containment) is supported")

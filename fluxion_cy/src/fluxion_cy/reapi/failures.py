@@ -21,7 +21,7 @@ def translated(call: Callable[[], T], refusal: Callable[[Failure], FluxionError]
 def _other(failure: Failure, what: str) -> FluxionError:
     """The errors of any call: out of memory, or a missing function."""
     if failure.errno in (_errno.ENOSYS, _errno.ENOTSUP):
-        return NotSupported(f"{what}: the library cannot do it{_because(failure)}")
+        return NotSupported(f"{what}: the library does not support this{_because(failure)}")
     return FluxionError(f"{what}: the library failed{_because(failure)}", failure.errno or _errno.EINVAL)
 
 
@@ -42,7 +42,7 @@ def match_refused(failure: Failure) -> FluxionError:
     if failure.errno == _errno.EBUSY:
         return Busy(f"jobspec: no match now{because}")
     if failure.errno == _errno.ENODEV:
-        return Unsatisfiable(f"jobspec: no match even if the graph were empty and everything up{because}")
+        return Unsatisfiable(f"jobspec: no match even if nothing were allocated and every vertex were up{because}")
     if failure.errno == 0:
         return InvalidJobspec(f"jobspec: the library finds no match and gives no reason{because}; rewrite the jobspec")
     if failure.errno == _errno.EINVAL:

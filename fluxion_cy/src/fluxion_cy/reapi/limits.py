@@ -59,12 +59,12 @@ def check_sizes(engine: Engine, vertices: Iterable[int]) -> None:
         if engine.size_of(vertex) > _LARGEST:
             raise InvalidGraph(
                 f"vertex {engine.path(vertex)}: size {engine.size_of(vertex)} is more than {_LARGEST}, the most that "
-                "the library can choose from; count in a larger unit"
+                "the library can choose from; use a larger unit"
             )
         if engine.id_of(vertex) > _FARTHEST:
             raise InvalidGraph(
-                f"vertex {engine.path(vertex)}: id {engine.id_of(vertex)} is more than {_FARTHEST}; the library "
-                "adds ids up in 64 bits; give the vertex a smaller id"
+                f"vertex {engine.path(vertex)}: id {engine.id_of(vertex)} is more than {_FARTHEST}, and the library "
+                "adds up ids in 64 bits; give the vertex a smaller id"
             )
 
 
@@ -111,7 +111,7 @@ def check_growth(before: set[str], grown: Engine) -> None:
     new = leaf_types(grown) - before - {pruned for _, pruned in grown.filters}
     if new:
         raise NotSupported(
-            f"graph: the library cannot begin to count {shown(min(new))} while jobs have allocations; cancel the "
+            f"graph: the library cannot start counting {shown(min(new))} while jobs have allocations; cancel the "
             f"jobs first, or name the type in prune_filters from the start, as in ALL:{min(new)[:40]}"
         )
 
@@ -122,8 +122,8 @@ def check_clone(before: set[str], engine: Engine) -> None:
     gone = before - leaf_types(engine) - {pruned for _, pruned in engine.filters}
     if gone:
         raise NotSupported(
-            f"clone: the library's copy does not count {shown(min(gone))}, which has no vertex left, and could "
-            "not cancel the existing jobs; cancel them first"
+            f"clone: the graph has no vertex of type {shown(min(gone))} left, so the library's copy would not count "
+            "this type, and could not cancel the existing jobs; cancel these jobs first"
         )
 
 
@@ -136,7 +136,7 @@ def _check_inner_clusters(engine: Engine) -> None:
         if vertex != engine.root and engine.type_of(vertex) == "cluster" and engine.has_children(vertex):
             raise NotSupported(
                 f"vertex {engine.path(vertex)}: while jobs have allocations, the library can neither clone nor change "
-                "a graph with a cluster below the root; cancel them first, or name the types of all leaves in "
+                "a graph with a cluster below the root; cancel the jobs first, or name the types of all leaves in "
                 "prune_filters, as in ALL:core"
             )
 
@@ -232,8 +232,8 @@ def ranks_to_free(rset: ResourceSet, touched: set[int], engine: Engine) -> str |
     for vertex in held - named:
         if engine.rank_of(vertex) in chosen:
             raise NotSupported(
-                f"R: lacks vertex {engine.path(vertex)}; the library frees all that a job holds on rank "
-                f"{engine.rank_of(vertex)}, or nothing"
+                f"R: lacks vertex {engine.path(vertex)}; the library frees either all that a job holds on "
+                f"rank {engine.rank_of(vertex)}, or nothing there"
             )
     if -1 in chosen:
         raise NotSupported("R: names vertices without a rank; the library frees them only with the whole job")

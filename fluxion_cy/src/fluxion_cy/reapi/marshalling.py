@@ -239,7 +239,7 @@ def holding_text(holds: Iterable[Hold], engine: Engine, start: int, duration: in
     """An RFC 20 envelope of vertices and all vertices above them, from `start` for `duration` seconds."""
     if start + duration > LATEST:
         raise NotSupported(
-            f"R.execution: the end is after second {LATEST}, beyond which the library rounds; use an earlier end"
+            f"R.execution: the end is after second {LATEST}, and the library rounds later times; use an earlier end"
         )
     end = start + duration if duration < FOREVER else 0
     envelope = {"version": 1, "execution": {"starttime": start, "expiration": end}}

@@ -139,7 +139,7 @@ class LibraryMatcher(BaseMatcher):
     def _new_jobid(self, jobid: Any) -> tuple[int, bool]:
         number, automatic = self._table.choose(jobid)
         if number > _HIGHEST:
-            message = f"jobid {number}: the library could not cancel a job with an id above 2**63-1; choose another"
+            message = f"jobid {number}: the library could not cancel a job with an id above 2**63-1; choose a lower one"
             raise InvalidJobspec(message, _errno.EOVERFLOW)
         return number, automatic
 
@@ -194,7 +194,7 @@ class LibraryMatcher(BaseMatcher):
             return False
         job = self._table.held(jobid)
         if job.mode is not Mode.ALLOCATED:
-            raise InvalidJobspec(f"jobid {jobid}: only an allocation can be cancelled in part, not a reservation")
+            raise InvalidJobspec(f"jobid {jobid}: only allocations, not reservations, can be cancelled in part")
         ranks = limits.ranks_to_free(read_resource_set(R, self._shorthand), self._touched(jobid), self._engine)
         if ranks is None:
             self._cancel(jobid, job)
@@ -235,8 +235,8 @@ class LibraryMatcher(BaseMatcher):
         return []
 
     def allocation(self, jobid: int) -> Allocation:  # noqa: ARG002
-        """Not supported: the library returns the resources of a job only when it matches."""
-        raise NotSupported("allocation: the library returns the resources of a job only when it matches")
+        """Not supported: the library returns the resources of a job only when it matches the job."""
+        raise NotSupported("allocation: the library returns the resources of a job only when it matches the job")
 
     # ---- the graph ---------------------------------------------------------------------------------------------------
 
@@ -364,7 +364,7 @@ class LibraryMatcher(BaseMatcher):
         """
         if self._sought and not any(map(self._touch, limits.leaves_to_hold(self._engine))):
             raise NotSupported(
-                "graph: the library cannot finish its last search for a start time: name the types of all leaves in "
+                "graph: the library cannot finish its last search for a start time; name the types of all leaves in "
                 "prune_filters, as in ALL:core"
             )
         self._sought = False

@@ -292,7 +292,7 @@ def _vertex(node: _Node, fields: _Fields, parent: str | None, source: str) -> Ve
     name = path.rpartition("/")[2]
     if not name or path != f"{parent or ''}/{name}" or (fields.name or name) != name:
         raise GraphError(
-            f"{source}: vertex {node.id} has path {path!r}, name {fields.name or name!r} and the parent's path "
+            f"{source}: vertex {node.id} has path {path!r}, name {fields.name or name!r} and parent path "
             f"{parent!r}; its path must be the parent's path, a slash and its name"
         )
     uniq_id = number if fields.uniq_id is None else fields.uniq_id

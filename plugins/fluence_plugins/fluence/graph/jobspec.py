@@ -49,7 +49,7 @@ class Resource(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     def __post_init__(self) -> None:
         if not self.type:
-            raise JobspecError("a resource has an empty type; give it one, for example core")
+            raise JobspecError("a resource has an empty type; name its type, for example core")
         if isinstance(self.count, int) and not 0 <= self.count <= _LARGEST_COUNT:
             raise JobspecError(f"{self.type}: expected a count of 0 to {_LARGEST_COUNT}, got {self.count}")
         if self.type == SLOT and not self.label:

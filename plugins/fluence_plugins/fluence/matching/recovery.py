@@ -36,7 +36,9 @@ def recover_holdings(holdings: Sequence[Holding], live: LiveGraph, loads: NodeLo
         asked = by_class[holding.task.cls].devices
         if asked and not any(part.devices for part in (share or {}).values()):
             wanted = ", ".join(f"{count} {kind}" for kind, count in sorted(asked.items()))
-            lost[holding.task.uid] = f"the pod requests {wanted}, but no record names them; other pods may get them"
+            lost[holding.task.uid] = (
+                f"the pod requests {wanted}, but no record names the devices; other pods may get them"
+            )
         elif share is None and holding.held is not None:
             lost[holding.task.uid] = "the record of the pod's resources is invalid"
     before = set(live.holdings.missing)

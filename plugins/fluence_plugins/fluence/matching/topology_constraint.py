@@ -76,7 +76,7 @@ def constraint_of(group: Group, topology: Sequence[TopologyLevel]) -> TopologyCo
         if inner:
             return Refusal(
                 f"{where}[{SPREAD_ANNOTATION}]: a group within one {inner[0]} cannot be spread over level {found[1]}; "
-                f"choose a level below {inner[0]}, or remove one of the two"
+                f"choose a level below {inner[0]}, or remove one of the two constraints"
             )
         spread_over = found[1], number
     return TopologyConstraint(tuple(sorted(kinds, key=known.index)), *spread_over)

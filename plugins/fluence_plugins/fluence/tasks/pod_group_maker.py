@@ -67,8 +67,8 @@ class PodGroupMaker:
             self._request(pod_group_of(group.namespace, group.name, size, members(group)))
         if made.min_count != max(1, size):
             return (
-                f"{name} was created for {made.min_count} pods, but the pods now ask for {size}: delete it; the "
-                "scheduler creates it again"
+                f"{name} was created for {made.min_count} pods, but the size of its group is now {size}: delete the "
+                "PodGroup; the scheduler creates it again"
             )
         return None
 

@@ -86,7 +86,7 @@ class Applier:
         if last is None or last.body != text or now - last.at > _FORGOTTEN_SECONDS:
             return _Applied(text, now, 1)
         if last.times > _AT_ONCE and now - last.at < backoff(2.0, last.times - _AT_ONCE - 1, _LONGEST_PAUSE):
-            raise Conflict(f"{resource.plural} {key}: another client, which managedFields names, reverts this object")
+            raise Conflict(f"{resource.plural} {key}: another client (see managedFields) keeps reverting this object")
         return _Applied(text, now, last.times + 1)
 
     async def delete(self, resource: Resource[Any], known: Observed) -> None:

@@ -154,10 +154,11 @@ class _Layout:
             if name in self._foreign_flavors:
                 wrong = f"ResourceFlavor {name} {self._clash('ResourceFlavor', name, 'rename the pool')}"
             elif name in self._used:
-                wrong = f"ResourceFlavor {name} is also the flavor of another pool: rename one of them"
+                wrong = f"ResourceFlavor {name} is also the flavor of another pool: rename one of the two pools"
             elif name in self._lacking:
                 wrong = (
-                    f"ResourceFlavor {name} does not exist and cannot be created yet: no queue names it until it exists"
+                    f"ResourceFlavor {name} does not exist and cannot be created yet: the queues will contain it once "
+                    "it exists"
                 )
             elif not room:
                 wrong = (

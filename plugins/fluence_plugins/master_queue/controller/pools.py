@@ -206,7 +206,7 @@ class Pools:
     def refusals(self, now: float) -> tuple[str, ...]:
         """A line for each recent refusal of an unknown pool, for a few minutes."""
         return tuple(
-            f"message of {shown(name)}: {why}"
+            f"message from {shown(name)}: {why}"
             for name, (why, at) in sorted(self._refusals.items())
             if now - at < _REFUSAL_SECONDS
         )

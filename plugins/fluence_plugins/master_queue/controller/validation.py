@@ -51,7 +51,7 @@ def _template(template: Template) -> Iterator[str]:
         yield f"template.stopPolicy: {shown(template.stop_policy)} is unknown; use one of {', '.join(STOP_POLICIES)}"
     if template.queueing_strategy not in QUEUEING_STRATEGIES:
         yield (
-            f"template.queueingStrategy: {shown(template.queueing_strategy)} is unknown:"
+            f"template.queueingStrategy: {shown(template.queueing_strategy)} is unknown;"
             f" use one of {', '.join(QUEUEING_STRATEGIES)}"
         )
     known = ("MayStopSearch", "TryNextFlavor", *_ALIKE)

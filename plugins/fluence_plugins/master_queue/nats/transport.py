@@ -141,7 +141,8 @@ class GuardedTransport(Transport):
             what = "the server says" if lets_in else "the server rejects these credentials, or requires credentials"
             raise EndedError(f"the server ended the connection: {said}", f"{what}: {said}")
         doing = "subscribing" if refused[1].lower() == "subscription" else "publishing"
-        what = f"the server does not permit {doing} to {shown(refused[2])}: permit it to this user on the server"
+        what = f"the server does not permit {doing} to {shown(refused[2])}"
+        what += ": grant this user the permission on the server"
         self._report(RefusedSubjectError(refused[2].lower(), what))
 
     def at_eof(self) -> bool:

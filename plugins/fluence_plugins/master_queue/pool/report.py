@@ -92,7 +92,7 @@ async def _listed(api: KubeApi, path: str, kind: type[_T], what: str, remedy: st
     except Forbidden as error:
         raise InputError(f"{path}: not allowed to list {what}; request this permission ({error})") from None
     except Unreadable as error:
-        raise InputError(f"{error}: is Kueue newer than this Fluence supports?") from None
+        raise InputError(f"{error}: is Kueue newer than this version of Fluence supports?") from None
 
 
 # ------------------------------------------------------------------ pure

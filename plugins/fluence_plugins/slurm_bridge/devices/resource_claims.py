@@ -197,7 +197,7 @@ def _offer(
 ) -> _Offer:
     if not indices:
         return _Offer(
-            need, (), f"Slurm does not report which {word} it allocated: set File= of the devices in gres.conf"
+            need, (), f"Slurm does not report which {word} it allocated: set File= for the devices in gres.conf"
         )
     groups, lacking = [], []
     for index in dict.fromkeys(indices):

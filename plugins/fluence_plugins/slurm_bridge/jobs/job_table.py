@@ -297,7 +297,7 @@ class JobTable:
         if job is None:
             return None
         if self.job_of(pod) is not job:
-            return f"its Slurm job is gone: number {labelled} belongs to other pods"
+            return f"its Slurm job is gone: job ID {labelled} now belongs to other pods"
         return f"Slurm requeued its job {labelled}, which waits for nodes again" if job.pending else None
 
     def _may_cancel(self, job: Job) -> bool:

@@ -196,7 +196,7 @@ def _gres(node: Node, resources: Mapping[str, str]) -> tuple[str, str]:
         )
     ((kind, count),) = counts.items()
     if count > _MOST_DEVICES:
-        raise ValueError(f"status.allocatable: {count} of {kind} exceed the limit of {_MOST_DEVICES}")
+        raise ValueError(f"status.allocatable: {count} devices of kind {kind} exceed the limit of {_MOST_DEVICES}")
     name, _, type_ = kind.partition(":")
     fields = [f"count={count}", f"name={name}", *([f"type={type_}"] if type_ else [])]
     # Slurm ignores GPUs without files, and needs a file name for each. It does not open those of a node without slurmd.

@@ -180,7 +180,7 @@ class Transport:
 def _lost(why: OSError) -> str:
     match why:
         case NotConnectedError(__cause__=ssl.SSLError()):
-            return "the certificate of slurmrestd is not trusted: it has another name or issuer (caFile)"
+            return "the certificate of slurmrestd is not trusted: it has another name or issuer (see caFile)"
         case NotConnectedError(__cause__=cause):
             return f"cannot connect to slurmrestd: {getattr(cause, 'strerror', None) or 'no connection'}"
         case BadResponseError():

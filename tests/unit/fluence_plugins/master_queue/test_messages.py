@@ -174,7 +174,7 @@ def test_entries_beyond_the_limit_are_dropped() -> None:
 def test_the_number_of_problems_is_limited() -> None:
     found = read(labels=["bad"] * 100)
     assert len(found.problems) == MOST_PROBLEMS
-    assert found.problems[-1] == "and 93 more problems of this message"
+    assert found.problems[-1] == "and 93 more problems in this message"
 
 
 def test_invalid_lists_are_reported() -> None:

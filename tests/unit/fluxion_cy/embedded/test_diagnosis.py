@@ -56,7 +56,7 @@ def test_what_fits_says_so() -> None:
 )  # fmt: skip
 def test_what_the_empty_graph_has_not_is_named(ask: dict[str, Any], text: str) -> None:
     assert some().why(ask) == text
-    with pytest.raises(Unsatisfiable, match="no match even if the graph were empty and everything up"):
+    with pytest.raises(Unsatisfiable, match="no match even if nothing were allocated and every vertex were up"):
         some().allocate_with_satisfiability(ask)
 
 

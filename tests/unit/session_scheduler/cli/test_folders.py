@@ -182,6 +182,6 @@ def test_the_help_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     for file in ("config.yaml", "resources.yaml"):
-        assert f"In a directory among the FILEs: {file}." in text
+        assert f"Default: {file} in a directory among the FILEs." in text
     assert main(["run", "--help"]) == 0
     assert "directory" not in capsys.readouterr().out

@@ -220,7 +220,8 @@ def test_two_objects_of_a_kind_and_name_are_refused_naming_both_files(tmp_path: 
 def test_two_objects_of_a_kind_and_uid_are_refused_naming_both() -> None:
     text = refusal(pod("one", uid="u"), node("n"), pod("two", uid="u"))
     assert text == (
-        "<stdin>: Pod two: metadata.uid: 'u' is also the uid of Pod one in <stdin>: remove metadata.uid from one"
+        "<stdin>: Pod two: metadata.uid: 'u' is also the uid of Pod one in <stdin>: remove metadata.uid "
+        "from one of them"
     )
     assert "metadata.uid" in refusal(node("m") | {"metadata": {"name": "m", "uid": "u"}}, node("n") | {
         "metadata": {"name": "n", "uid": "u"}})  # fmt: skip

@@ -19,7 +19,7 @@ def test_null_selects_nodes_without_a_label_and_survives_a_snapshot():
     ("text", "problem"),
     [
         ("{}", ".nodeSelector: is missing: add it"),
-        ("{nodeSelector: {}}", ".nodeSelector: is {}: list 1 or more"),
+        ("{nodeSelector: {}}", ".nodeSelector: is {}: list 1 or more entries"),
         ("{nodeSelector: {a b: x}}", ".nodeSelector: 'a b' is not a valid label key: use one of your nodes' labels, "
          "such as example.com/pool"),
         ("{nodeSelector: {A.com/b: x}}", ".nodeSelector: 'A.com/b' is not a valid label key: use one of your nodes' "

@@ -84,7 +84,7 @@ def test_the_place_of_a_plugin_is_its_path_in_its_file():
         ("bindingsInFlight: 0", "f.yaml: bindingsInFlight: is 0: use 1 or more"),
         ("backoff: null", "f.yaml: backoff: is null: use a mapping"),
         ("backoff: {maxSeconds: 0.5}", "f.yaml: backoff.maxSeconds: is 0.5, below initialSeconds: use 1 or more"),
-        ("profiles: []", "f.yaml: profiles: is []: list 1 or more"),
+        ("profiles: []", "f.yaml: profiles: is []: list 1 or more entries"),
         ('profiles: [{schedulerName: ""}]', 'f.yaml: profiles[0].schedulerName: is "": use 1 or more characters'),
         ("profiles: {}", "f.yaml: profiles: is {}: use a list"),
         (

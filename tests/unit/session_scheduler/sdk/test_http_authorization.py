@@ -245,7 +245,7 @@ async def test_probes_and_metrics_are_open(world: World, path: str) -> None:
 async def test_every_other_path_needs_a_token_and_the_right(world: World, path: str) -> None:
     async with served(world) as ask:
         status, text, headers = await ask(path)
-        assert (status, text) == (401, "send a token of the cluster: `Authorization: Bearer TOKEN`\n")
+        assert (status, text) == (401, "send a token for the cluster: `Authorization: Bearer TOKEN`\n")
         assert headers["WWW-Authenticate"] == "Bearer"
         world.server.allowed = set()
         status, text, headers = await ask(path, "secret-of-alice")

@@ -126,7 +126,7 @@ ROOT = {"id": "0", "metadata": {"type": "cluster", "paths": {"containment": "/c"
             },
             "two vertices have the same uniq_id",
         ),
-        ({"nodes": [ROOT, BAD]}, "vertex 1 has path '/c/n'.*parent's path None"),
+        ({"nodes": [ROOT, BAD]}, "vertex 1 has path '/c/n'.*parent path None"),
         ({"nodes": [ROOT, BAD], "edges": [{"source": "0", "target": "9"}]}, "edge 0 to 9: unknown vertex 9"),
         (
             {"nodes": [ROOT, BAD], "edges": [{"source": "0", "target": "1", "metadata": {"subsystem": "power"}}]},

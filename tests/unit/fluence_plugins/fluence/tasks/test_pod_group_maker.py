@@ -110,8 +110,8 @@ def test_a_podgroup_of_another_controller_is_neither_used_nor_changed() -> None:
 def test_a_podgroup_made_for_another_size_is_to_be_deleted() -> None:
     made = pod_group("fluence-g", 3, labels={MADE_LABEL: MADE_BY})
     assert World(made, labelled("a"), labelled("b")).asked() == [
-        "PodGroup default/fluence-g was created for 3 pods, but the pods now ask for 2: delete it; the scheduler "
-        "creates it again"
+        "PodGroup default/fluence-g was created for 3 pods, but the size of its group is now 2: delete the PodGroup; "
+        "the scheduler creates it again"
     ]
 
 

@@ -326,9 +326,7 @@ async def tried(world: World, wanted: ClusterQueue | None = None) -> str:
     try:
         found = "written" if await world.applier.apply(QUEUES, wanted or queue()) else "as wanted"
     except Conflict as error:
-        found = (
-            "too early" if "clusterqueues q: another client, which managedFields names" in str(error) else str(error)
-        )
+        found = "too early" if "clusterqueues q: another client (see managedFields)" in str(error) else str(error)
     assert len(world.api.asked) - asked == (found == "written")
     return found
 

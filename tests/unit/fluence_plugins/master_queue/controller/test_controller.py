@@ -383,8 +383,9 @@ def test_several_masterqueues_share_a_subject_independently() -> None:
          "last message: the message is not valid JSON: JSON is malformed: invalid character (byte 0)"),
         ("a", b"[]", "pool", "last message: the message is not a JSON object: write quotas, labels and taints"),
         ("a", b"x" * (1 << 20), "pool", "last message: the message has 1048576 bytes: send at most 65536"),
-        ("new", b"[]", "status", "message of 'new': the message is not a JSON object: write quotas, labels and taints"),
-        ("B_d", b'{"quotas":{}}', "status", "message of 'B_d': 'B_d' is not a valid pool name: use at most 63 "
+        ("new", b"[]", "status", "message from 'new': the message is not a JSON object: write quotas, labels "
+                                    "and taints"),
+        ("B_d", b'{"quotas":{}}', "status", "message from 'B_d': 'B_d' is not a valid pool name: use at most 63 "
                                             "characters (a-z, 0-9 and -), with no - at the start or end"),
     ],
 )  # fmt: skip
@@ -502,7 +503,8 @@ def test_a_flavor_that_cannot_be_created_does_not_keep_others_from_the_queues() 
         assert world.flavors("masterqueue") == world.flavors("group1") == [NAME + "a", NAME + "c"]
         assert world.conditions()["Ready"] == ("False", "WriteFailed")
         assert world.status()["pools"][1]["problems"] == [
-            f"ResourceFlavor {NAME}b does not exist and cannot be created yet: no queue names it until it exists"
+            f"ResourceFlavor {NAME}b does not exist and cannot be created yet: the queues will contain it "
+            "once it exists"
         ]
         world.api.refuse = lambda *_: None
         await world.publish_for(40, "a", "b", "c", pods=3)
@@ -561,7 +563,7 @@ def test_a_client_that_reverts_each_write_causes_ever_fewer_writes() -> None:
         await world.publish_for(600, "a", pods=3)
         assert 6 <= world.api.counted()["clusterqueues"] <= 20
         assert world.status()["problems"] == [
-            "clusterqueues group1: another client, which managedFields names, reverts this object"
+            "clusterqueues group1: another client (see managedFields) keeps reverting this object"
         ]
         world.api.takes.remove(take)
         await world.publish_for(80, "a", pods=3)

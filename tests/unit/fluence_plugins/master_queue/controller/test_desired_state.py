@@ -288,7 +288,7 @@ def test_a_pool_whose_flavor_name_is_in_use_is_reported_and_in_no_queue() -> Non
     pools.receive((CONNECTOR, "second"), "c", PUBLISHED, 0)
     found = desired(master(content), pools, 0)
     assert flavors_of(queue_of(found, "masterqueue")) == ["masterqueue-a-b-c"]
-    wrong = "ResourceFlavor masterqueue-a-b-c is also the flavor of another pool: rename one of them"
+    wrong = "ResourceFlavor masterqueue-a-b-c is also the flavor of another pool: rename one of the two pools"
     assert [pool.problems for pool in found.status.pools] == [(), (wrong,)]
 
 
@@ -417,7 +417,7 @@ def test_a_status_fits_into_one_object_whatever_is_published(character: str) -> 
     for name in names:
         pools.refused(name, "the message is not valid JSON: " + "x" * 200, 0)
     found = desired(queue, pools, 0)
-    assert all(any("more problems of this message" in line for line in pool.problems) for pool in found.status.pools)
+    assert all(any("more problems in this message" in line for line in pool.problems) for pool in found.status.pools)
     kept = msgspec.json.encode(found.status)
     assert len(kept) + 5 * sum(map(kept.count, b"<>&")) < 1.4 * 2**20  # as Go writes it
     assert len(found.status.problems) == 65

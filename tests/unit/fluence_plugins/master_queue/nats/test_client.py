@@ -492,7 +492,9 @@ async def test_a_rejected_subject_is_reported_and_the_connection_stays(server: F
     (error,) = ears.errors
     assert isinstance(error, RefusedSubjectError)
     assert error.subject == "secret.*"
-    assert str(error) == "the server does not permit subscribing to 'Secret.*': permit it to this user on the server"
+    assert str(error) == (
+        "the server does not permit subscribing to 'Secret.*': grant this user the permission on the server"
+    )
     assert ears.closed == []
     await close_connection(client)
 

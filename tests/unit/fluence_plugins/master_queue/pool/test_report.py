@@ -148,7 +148,7 @@ def test_each_problem_is_listed_once_below_the_tables() -> None:
     (Forbidden("masterqueues is forbidden"), {"items": []},
      "not allowed to list MasterQueues; request this permission"),
     ({"items": []}, Forbidden("forbidden"), "not allowed to list ClusterQueues"),
-    ({"items": []}, {"items": [{"spec": {"cohortName": 1}}]}, "is Kueue newer than this Fluence supports?"),
+    ({"items": []}, {"items": [{"spec": {"cohortName": 1}}]}, "is Kueue newer than this version of Fluence supports?"),
 ])  # fmt: skip
 def test_a_missing_object_or_right_is_reported_in_one_line(
     masters: Manifest | Exception, queues: Manifest | Exception, why: str

@@ -350,7 +350,7 @@ def test_a_pod_without_device_classes_gets_no_claim() -> None:
     [
         (gave(), f"Slurm allocated no GRES of type {NVIDIA} on node n1: add it to the node's Gres="),
         (gave((indexed("v100", (0,)),)), f"Slurm allocated no GRES of type {NVIDIA} on node n1"),
-        (gave((indexed(NVIDIA, ()),)), "Slurm does not report which index it allocated: set File= of the devices in"),
+        (gave((indexed(NVIDIA, ()),)), "Slurm does not report which index it allocated: set File= for the devices in"),
         (gave((indexed(NVIDIA, (7, 0)),)), f"only 1 of 2 devices of class {NVIDIA} that Slurm allocated on "
                                          "node n1 are available: no device has index 7"),
         (gave((indexed(NVIDIA, (0, 0)),)), "cancel the Slurm job; the scheduler then submits another one"),
