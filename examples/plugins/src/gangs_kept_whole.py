@@ -21,5 +21,5 @@ class GangsKeptWhole:
         for group in dict.fromkeys(task.group for task in scenario.victims):
             left = sum(task.node is not None and task not in victims for task in group.tasks.values())
             if 0 < left < group.min_count:
-                return f"{group.key} would be left {left} pods, and needs {group.min_count}"
+                return f"{group.key} would be left with {left} pods, but needs {group.min_count}"
         return None

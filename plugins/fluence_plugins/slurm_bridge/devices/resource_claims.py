@@ -152,8 +152,8 @@ async def claim(binding: Binding, share: NodeShare, node_gres: str = "") -> None
     chosen = {offer.need: _chosen(offer, binding.node, had, in_use) for offer in offers}
     if (many := sum(map(len, chosen.values()))) > dra.RESULTS_LIMIT:
         cpu = dra.CLASS_PREFIX + CPU_CLASS
-        raise AttemptError(f"a claim can have at most {dra.RESULTS_LIMIT} devices, and the pod needs {many} of node "
-                           f"{binding.node}: request fewer, or cpu instead of {cpu}")  # fmt: skip
+        raise AttemptError(f"a claim can have at most {dra.RESULTS_LIMIT} devices, but the pod needs {many} of node "
+                           f"{binding.node}: request fewer, or request cpu instead of {cpu}")  # fmt: skip
     desired = _manifest(pod, chosen)
     for one in known:
         if one.metadata.name != desired.metadata.name and one.status.allocation is not None:

@@ -376,7 +376,7 @@ def test_more_devices_than_a_claim_can_have_are_rejected() -> None:
     cluster, bridge = world(slice_of(CPU, "n1", *(cpu(n, n, 0) for n in range(64))), user("p", dra_cpu=33))
     bridge.shares["p"] = gave(cores=tuple(range(64)))
     cluster.run()
-    cluster.assert_pending("p", "a claim can have at most 32 devices, and the pod needs 33")
+    cluster.assert_pending("p", "a claim can have at most 32 devices, but the pod needs 33")
 
 
 def test_an_invalid_selector_is_reported_with_its_class() -> None:
