@@ -217,7 +217,8 @@ class GpuColumns:
             return f"no pod shared a GPU of {node}"
         if unreserved:
             return _RESERVED_IF.format(node)
-        return f"{number} GPUs of {node} were unused ({int(self.amounts.untouched[index])} now)"
+        wanted = f"1 GPU of {node} was" if number == 1 else f"{number} GPUs of {node} were"
+        return f"{wanted} unused ({int(self.amounts.untouched[index])} now)"
 
     def fits_if(self, share: Share) -> list[str | None]:
         """The change that would make each node fit; None if unknown."""

@@ -67,15 +67,16 @@ def _print_on(console: Console, shown: Callable[[int], Iterable[_Part]]) -> None
         if isinstance(part, str):
             console.print(Text(part))
             continue
-        cells = [[strip_control_codes(_cell(value)) for value in row] for row in part.rows]
-        widths = _widths(part.columns, cells)
+        rows = _cells(part.rows)
+        widths = _widths(part.columns, rows)
         left = _left_for_last(widths, console.width)
-        if left < widths[-1] or any("\n" in cell for row in cells for cell in row):
-            console.print(_wrapped(part, cells, left))
-        else:  # rich would need ten times as long
-            right = [column in part.numbers for column in part.columns]
-            console.print(Text(_line(part.columns, widths, right), "bold"))
-            console.out("\n".join(_line(row, widths, right) for row in cells))
+        if left < widths[-1] or any("\n" in cell for row in rows for cell in row):
+            console.print(_wrapped(part, rows, left))
+            continue
+        right = [column in part.numbers for column in part.columns]
+        console.print(Text(_line(part.columns, widths, right), "bold"))
+        if rows:  # rich's layout would need ten times as long
+            console.out("\n".join(_line(row, widths, right) for row in rows))
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
@@ -297,7 +298,8 @@ def _gangs(groups: Iterable[_Thing], width: int) -> Iterable[_Part]:
         reason = f": {group['reason']}" if group["reason"] else ""
         parts = group.get("subGroups", {})
         lacks = sum(max(0, one["minimum"] - one["started"]) for one in parts.values())
-        yield (f"group {group['namespace']}/{group['name']}: {group['placeable']} pods can be placed now, "
+        placeable = f"{group['placeable']} pod{'s' * (group['placeable'] != 1)}"
+        yield (f"group {group['namespace']}/{group['name']}: {placeable} can be placed now, "
                f"{max(group['minCount'] - group['started'], lacks)} are needed{reason}")  # fmt: skip
         for name, one in parts.items():
             missing = one["minimum"] - one["started"] - one["placeable"]
@@ -341,7 +343,7 @@ def _queues(queues: Sequence[_Thing], width: int) -> Iterable[_Part]:
     rows = [("  " * queue["depth"] + queue["name"], *(_amounts(queue[one]) for one in amounts), queue["reason"])
             for queue in queues]  # fmt: skip
     columns = ("QUEUE", "DESERVED", "LIMIT", "FAIR SHARE", "ALLOCATED", "PENDING", "REASON")
-    if sum(_widths(columns, rows)[:-1]) + _GAP * (len(columns) - 2) <= width:
+    if sum(_widths(columns, _cells(rows))[:-1]) + _GAP * (len(columns) - 2) <= width:
         yield from _with_texts(columns, rows, [queue["name"] for queue in queues], width)
         return
     by_resource: list[tuple[object, ...]] = []
@@ -366,7 +368,7 @@ def _with_texts(
 
     If they leave too little width for it, each sentence is a line below the table, after the row's head.
     """
-    widths = _widths(columns, rows)
+    widths = _widths(columns, _cells(rows))
     if _left_for_last(widths, width) >= min(widths[-1], _SENTENCE):
         yield TableRows(columns, rows, _NUMBERS)
         return
@@ -374,8 +376,16 @@ def _with_texts(
     yield from (f"{head}: {row[-1]}" for head, row in zip(heads, rows, strict=True) if row[-1])
 
 
-def _widths(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[int]:
-    return [max(map(cell_len, (column, *map(_cell, cells)))) for column, *cells in zip(columns, *rows, strict=True)]
+def _cells(rows: Iterable[Sequence[object]]) -> list[list[str]]:
+    return [[_cell(value) for value in row] for row in rows]
+
+
+def _cell(value: object) -> str:
+    return "-" if value in (None, "") else strip_control_codes(str(value)).replace("\t", " ")
+
+
+def _widths(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[int]:
+    return [max(map(cell_len, cells)) for cells in zip(columns, *rows, strict=True)]
 
 
 def _left_for_last(widths: Sequence[int], width: int) -> int:
@@ -393,7 +403,3 @@ def _wrapped(part: TableRows, rows: Iterable[Sequence[str]], last_width: int) ->
     for row in rows:
         table.add_row(*map(Text, row))
     return table
-
-
-def _cell(value: object) -> str:
-    return "-" if value in (None, "") else str(value)

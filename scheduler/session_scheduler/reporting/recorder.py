@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import math
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -69,7 +68,7 @@ _QUIET_SECONDS = 60.0
 _MANY_EVENTS = 4_000
 """A backlog that is written within about 5 s once nothing precedes it."""
 _EVENT_PATIENCE_SECONDS = 10.0
-"""How long an event waits for conditions and binds before one writer writes such events beside them."""
+"""How long events wait for conditions before one writer writes them beside the conditions."""
 _IDLE_CHECK_SECONDS = 0.05
 _TIDY_SECONDS = 30.0
 _AGAIN = 100
@@ -89,9 +88,9 @@ class Recorder:
 
     `clock` measures intervals, `now` returns the times to write. `in_flight` is the number of concurrent requests, half
     of them for conditions only; `limit` the number of waiting reports, beyond which the oldest events are dropped.
-    Without `events` it writes conditions only. `sleep` waits between retries. While `busy` (pods are being bound), and
-    while conditions wait, events wait, too: for 10 s, then it writes one at a time, or more if many wait. So pods start
-    sooner, conditions show sooner why pods are pending, and the events follow a few seconds later.
+    Without `events` it writes conditions only. `sleep` waits between retries. While `busy` (pods are being bound), it
+    writes one event at a time, unless many wait. While conditions wait, events wait, too: for 10 s, then it writes one
+    at a time. So pods start sooner, conditions show sooner why pods are pending, and the events follow.
     """
 
     def __init__(
@@ -123,6 +122,8 @@ class Recorder:
         self._names = itertools.count(int(now().timestamp() * 1e9))
         self._unwritten = 0
         self._quiet_until = float("-inf")
+        self._blocked_since: float | None = None
+        """Since when events have been waiting for conditions; None if they are not."""
 
     # -------------------------------------------------------------- pods and groups
 
@@ -215,8 +216,6 @@ class Recorder:
         series.event = Event(regarding, reason, action, note, warning, self._now())
         series.count += 1
         if series.due(now, _REPEAT_SECONDS):
-            if series not in self._waiting:
-                series.asked_at = now
             self._lost(self._waiting.put(series))
         else:
             self._owed[series] = None
@@ -252,10 +251,9 @@ class Recorder:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as writers:
             for number in range(max(1, self._in_flight // 2)):
-                patience = math.inf if number else _EVENT_PATIENCE_SECONDS
-                take_event = partial(self._next_event_when_idle, patience)
+                next_event = partial(self._next_event, first=number == 0)
                 writers.create_task(self._write_on("condition", self._waiting.next_conditions, self._write_conditions))
-                writers.create_task(self._write_on("event", take_event, self._write_event))
+                writers.create_task(self._write_on("event", next_event, self._write_event))
             writers.create_task(self._tidy_on())
 
     async def flush(self) -> None:
@@ -279,20 +277,29 @@ class Recorder:
         finally:
             self._lost(self._waiting.done(item, again=self._again(item)))
 
-    async def _next_event_when_idle(self, patience: float) -> Series:
-        """The next event, once no conditions wait and no pods are being bound, or many events wait.
-
-        Until then it writes conditions. It returns an event that has waited for `patience` seconds at once.
-        """
-        series = await self._waiting.next_event()
-        while self._waiting.events < _MANY_EVENTS and self._clock.now() - series.asked_at < patience:
-            if self._waiting.conditions:
+    async def _next_event(self, *, first: bool) -> Series:
+        """The next event, once it may be written. Until then, all writers of events but the first write conditions."""
+        while True:
+            if not self._waiting.events:
+                self._blocked_since = None
+                await self._waiting.await_events()
+            if self._may_write_events(first=first):
+                return self._waiting.pop_event()
+            if self._waiting.conditions and not first:
                 await self._write("condition", self._waiting.pop_conditions(), self._write_conditions)
-            elif self._busy():
-                await self._sleep(_IDLE_CHECK_SECONDS)
             else:
-                break
-        return series
+                await self._sleep(_IDLE_CHECK_SECONDS)
+
+    def _may_write_events(self, *, first: bool) -> bool:
+        if self._waiting.events >= _MANY_EVENTS:
+            return True
+        if not self._waiting.conditions:
+            self._blocked_since = None
+            return first or not self._busy()
+        now = self._clock.now()
+        if self._blocked_since is None:
+            self._blocked_since = now
+        return first and now - self._blocked_since >= _EVENT_PATIENCE_SECONDS
 
     def _again(self, item: Item) -> bool:
         if isinstance(item, ObjectReports):

@@ -37,7 +37,7 @@ class Wanted(msgspec.Struct, frozen=True):
 class Series:
     """One event and its repeats."""
 
-    __slots__ = ("asked_at", "count", "event", "heard", "key", "name", "namespace", "owner", "written", "written_at")
+    __slots__ = ("count", "event", "heard", "key", "name", "namespace", "owner", "written", "written_at")
 
     def __init__(self, owner: ObjectReports, key: EventKey) -> None:
         self.owner = owner
@@ -48,8 +48,8 @@ class Series:
         """The Event object; empty until it is created."""
         self.count = self.written = 0
         """The occurrences, and the written ones."""
-        self.asked_at = self.heard = self.written_at = 0.0
-        """By the clock: the occurrence that queued it, the last occurrence, and the last write."""
+        self.heard = self.written_at = 0.0
+        """By the clock: the last occurrence and the last write."""
 
     def due(self, now: float, every: float) -> bool:
         """Whether to write it: the first two occurrences at once, later ones after `every` seconds."""
@@ -177,7 +177,8 @@ class Lane(Generic[_Item]):
         self._turns: OrderedDict[str, OrderedDict[_Item, None]] = OrderedDict()
         """The items by namespace, the next one first; none is empty."""
         self._length = 0
-        self._ready = asyncio.Semaphore(0)
+        self._filled = asyncio.Event()
+        """Set while there is an item."""
 
     def __len__(self) -> int:
         return self._length
@@ -192,7 +193,7 @@ class Lane(Generic[_Item]):
         """Append an item that is not in the queue."""
         self._turns.setdefault(_namespace(item), OrderedDict())[item] = None
         self._length += 1
-        self._ready.release()
+        self._filled.set()
 
     def remove(self, item: _Item) -> None:
         """Remove an item that is in the queue."""
@@ -202,13 +203,18 @@ class Lane(Generic[_Item]):
         self._length -= 1
         if not items:
             del self._turns[namespace]
+        if not self._length:
+            self._filled.clear()
+
+    async def filled(self) -> None:
+        """Wait until there is an item."""
+        while not self._length:
+            await self._filled.wait()
 
     async def first(self) -> _Item:
         """Wait for an item, and remove the next."""
-        while True:
-            await self._ready.acquire()
-            if self._turns:  # else it was removed
-                return self.pop()
+        await self.filled()
+        return self.pop()
 
     def pop(self) -> _Item:
         """Remove the next item; there must be one."""
@@ -288,9 +294,13 @@ class Waiting:
         self._writing.add(reports)
         return reports
 
-    async def next_event(self) -> Series:
-        """The next series to write; call `done` after it."""
-        series = await self._events.first()
+    async def await_events(self) -> None:
+        """Wait until `events` is not 0."""
+        await self._events.filled()
+
+    def pop_event(self) -> Series:
+        """The next series to write; call it only while `events` is not 0, and `done` after it."""
+        series = self._events.pop()
         self._writing.add(series)
         return series
 

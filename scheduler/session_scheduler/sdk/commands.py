@@ -72,6 +72,12 @@ class TableRows(msgspec.Struct, frozen=True):
     numbers: Collection[str] = ()
     """The right-aligned columns."""
 
+    def __post_init__(self) -> None:
+        """Raises ValueError for a row that does not have a cell for each column."""
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"expected rows of {len(self.columns)} cells ({', '.join(self.columns)}), got {row!r}")
+
 
 class Host(Protocol):
     """What `fluence` offers to a plugin's command."""

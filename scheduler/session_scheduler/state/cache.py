@@ -670,7 +670,7 @@ class Cache:
 
     def _pods_changed(self, row: int) -> None:
         self.lowest_priorities.changed.add(row)
-        self.single_pods.changed.add(row)
+        self.single_pods.by_row.pop(row, None)
 
     def serves(self, pod: Pod) -> bool:
         """Whether this scheduler places the pod, or did so."""

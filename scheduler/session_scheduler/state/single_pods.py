@@ -19,15 +19,13 @@ class SinglePods:
         """`on_node` has the tasks on each node; the cache updates it."""
         self._table = table
         self._on_node = on_node
-        self._units: dict[int, Sequence[Unit] | None] = {}
-        self.changed: set[int] = set()
-        """The rows whose node, tasks or pods changed, or their priorities. The cache adds to them."""
+        self.by_row: dict[int, Sequence[Unit] | None] = {}
+        """The answers of `on`. The cache removes a row when its node, a task there, its pod or its priority changes."""
 
     def on(self, row: int) -> Sequence[Unit] | None:
         """The pods on a row, the most important first; None if one of them is in a group. Read only."""
-        if row in self.changed or row not in self._units:
-            self.changed.discard(row)
+        if row not in self.by_row:
             node = self._table.nodes[row]
             there = self._on_node.get(node.metadata.name, {}).values() if node is not None else ()
-            self._units[row] = units_in_order(there) if all(task.group.single for task in there) else None
-        return self._units[row]
+            self.by_row[row] = units_in_order(there) if all(task.group.single for task in there) else None
+        return self.by_row[row]

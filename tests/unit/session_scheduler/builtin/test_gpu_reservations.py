@@ -110,6 +110,9 @@ def test_the_reasons_and_changes_name_the_gpus_that_are_missing() -> None:
     assert fits_if(cluster, "c") == [
         "0.5 of each of 2 GPUs were free on n1 (0.4 of GPU 0, 1 of GPU 1, 0 of GPU 2, 0 of GPU 3 now)"
     ]
+    cluster.add(part("d", "0.6"), whole("y", 1))
+    cluster.run()
+    assert fits_if(cluster, "y") == ["1 GPU of n1 was unused (0 now)"]
 
 
 def test_a_pod_with_several_shares_gets_the_device_of_each() -> None:

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 import pytest
 
 from session_scheduler.cli.pod_rows import stem
-from session_scheduler.cli.tables import print_tables
+from session_scheduler.cli.tables import print_parts, print_tables
+from session_scheduler.sdk.commands import TableRows
 
 POD: dict[str, object] = {
     "namespace": "a",
@@ -336,3 +337,23 @@ def test_the_list_of_plugins_fits_80_columns_also_where_no_terminal_shows_it(cap
     assert [line.split() for line in lines[-2:]] == [
         ["PLUGIN", "DISTRIBUTION", "SUMMARY"], ["rack", "acme", "1.0", "cannot", "be", "imported:", "reinstall", "it"]
     ]  # fmt: skip
+
+
+def test_a_table_without_rows_is_only_its_header(capsys: pytest.CaptureFixture[str]):
+    print_parts([TableRows(("A", "B"), []), "end"])
+    assert capsys.readouterr().out == "A  B\nend\n"
+
+
+def test_columns_are_aligned_by_the_width_that_a_terminal_shows(capsys: pytest.CaptureFixture[str]):
+    print_parts([TableRows(("POD", "COUNT", "NODE"), [("日本", 1, "n1"), ("a", 100, None)], ("COUNT",))])
+    assert capsys.readouterr().out.splitlines() == ["POD   COUNT  NODE", "日本      1  n1", "a       100  -"]
+
+
+def test_a_tab_or_a_line_break_in_a_cell_keeps_the_columns(capsys: pytest.CaptureFixture[str]):
+    print_parts([TableRows(("A", "B"), [("x\ty", "b"), ("one\ntwo", "c")])])
+    assert capsys.readouterr().out.splitlines() == ["A    B", "x y  b", "one  c", "two"]
+
+
+def test_a_row_with_too_few_cells_is_an_error():
+    with pytest.raises(ValueError, match=r"expected rows of 2 cells \(A, B\), got \('x',\)"):
+        TableRows(("A", "B"), [("x",)])

@@ -45,10 +45,12 @@ class FaultyCluster(MemoryCluster):
         """Whether a failing write takes effect all the same."""
         self.held = None
         """While this is an Event, writes wait for it."""
+        self.held_kinds = {"condition", "event", "repeat"}
+        """The kinds of writes that wait."""
 
     async def _meet(self, kind, write):
         self.asked.append(kind)
-        if self.held is not None:
+        if self.held is not None and kind in self.held_kinds:
             await self.held.wait()
         fault = self.faults[kind].pop(0) if self.faults.get(kind) else None
         if fault is None:

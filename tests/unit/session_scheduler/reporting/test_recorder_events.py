@@ -265,32 +265,22 @@ async def test_texts_truncated_to_the_same_note_are_the_same_event(world: World)
 # ---------------------------------------------------------------------- order of writes
 
 
-async def test_events_wait_for_bindings():
-    bound = [True]
+async def test_during_bindings_events_are_written_one_at_a_time():
+    bound = [False]
     world = World(busy=lambda: bound[0])
-    world.gate = asyncio.Event()
+    world.cluster.held, world.gate, bound[0] = asyncio.Event(), asyncio.Event(), True
     async with world.running():
         for name in ("one", "two"):
             world.recorder.scheduled(await world.pod(name), "n1")
-        await turns()
-        assert world.cluster.asked == []
-        bound[0] = False
-        world.gate.set()
-        await world.run_pending()
-    assert world.cluster.asked == ["event", "event"]
-
-
-async def test_during_long_bindings_events_are_written_one_at_a_time():
-    world = World(busy=lambda: True)
-    world.cluster.held, world.gate = asyncio.Event(), asyncio.Event()
-    async with world.running():
-        for name in ("one", "two"):
-            world.recorder.scheduled(await world.pod(name), "n1")
-        await turns()
-        world.clock.advance(10)
-        world.gate.set()
         await turns()
         assert world.cluster.asked == ["event"]
+        bound[0] = False
+        world.gate.set()
+        await turns()
+        assert world.cluster.asked == ["event", "event"]
+        world.cluster.held.set()
+        await world.run_pending()
+    assert len(world.cluster.events) == 2
 
 
 async def test_many_waiting_events_are_written_during_bindings(monkeypatch: pytest.MonkeyPatch):
@@ -313,21 +303,31 @@ async def test_events_wait_for_conditions():
         world.recorder.unschedulable(world.cluster.put(pod(f"pod-{number}")), "no room")
     async with world.running():
         await turns()
-        assert world.cluster.asked == ["condition"] * 4
+        assert world.cluster.asked == ["condition"] * 3
         world.cluster.held.set()
         await world.run_pending()
     assert world.cluster.asked == ["condition"] * 5 + ["event"] * 5
 
 
-async def test_an_event_waits_at_most_ten_seconds_for_conditions():
+async def test_events_wait_at_most_ten_seconds_for_conditions():
     world = World(in_flight=4)
-    for number in range(5):
-        world.recorder.unschedulable(world.cluster.put(pod(f"pod-{number}")), "no room")
-    world.cluster.held = asyncio.Event()
-    world.clock.advance(10)
+    world.cluster.held, world.cluster.held_kinds = asyncio.Event(), {"condition"}
     async with world.running():
+        for number in range(5):
+            world.recorder.unschedulable(world.cluster.put(pod(f"pod-{number}", namespace=f"ns-{number}")), "no room")
         await turns()
-        assert world.cluster.asked == ["condition", "event", "condition", "condition"]
+        world.clock.advance(9.9)
+        await turns()
+        assert world.cluster.asked == ["condition"] * 3
+        world.clock.advance(0.1)
+        await turns(50)
+        assert world.cluster.asked == ["condition"] * 3 + ["event"] * 5
+        world.recorder.scheduled(await world.pod("one"), "n1")
+        await turns()
+        assert world.cluster.asked.count("event") == 5, "a later event waits again"
+        world.clock.advance(10)
+        await turns()
+        assert world.cluster.asked.count("event") == 6
         world.cluster.held.set()
         await world.run_pending()
 

@@ -57,6 +57,7 @@ def test_pods_that_come_and_go_change_the_order():
     cache.put(bound("two", priority=1))
     assert order(cache) == ["two", "one"]
     cache.remove(bound("one"))
+    assert not cache.single_pods.by_row, "a deleted pod stays in memory"
     assert order(cache) == ["two"]
     (task,) = cache.tasks.values()
     cache.vacate(task, Phase.RELEASING)
