@@ -222,7 +222,7 @@ class Lab(_Observing):
             builder = plugin if takes_arguments or args else lambda _: plugin()
             return Lab(self._experiment.with_plugin(named, builder, args, weight))
         if args or weight is not None:
-            raise InputError(f"plugin {_named(plugin, name)}: a function has no arguments and no weight; remove them")
+            raise InputError(f"plugin {_named(plugin, name)}: a function cannot have args or a weight; remove them")
         return self._with_function(_Filtering(_named(plugin, name), plugin))
 
     def with_score(self, function: Score, *, weight: float = 1.0, name: str = "") -> Lab:

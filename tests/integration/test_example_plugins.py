@@ -140,7 +140,7 @@ def test_explain_calls_pre_allocation_too(tmp_path: Path, monkeypatch: pytest.Mo
     items = [a_node("n1"), a_pod("old", on="n1", licence="x"), a_pod("new", licence="x")]
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     (explained,) = explain([str(file)], config=configuration({"licences": {}}))["pods"]
-    assert explained["reason"] == "1 licences are needed, 0 are free"
+    assert explained["reason"] == "1 licences needed, 0 free"
 
 
 def test_the_page_shows_the_placements() -> None:

@@ -27,6 +27,6 @@ class FairShareOnly:
                 return None
             if has.get("pods", 0) + len(group.in_phase(Phase.PENDING)) <= share.get("pods", inf):
                 return None
-            return f"queue {group.queue} has its share"
+            return f"queue {group.queue} already has its share"
 
         session.add_pre_allocation(check)

@@ -1,4 +1,4 @@
-"""Preempt validator: no pod is worth the end of many."""
+"""Preempt validator: limits the number of pods evicted for each placed pod."""
 
 from session_scheduler import PluginArguments, Scenario, Session, hookimpl
 
@@ -8,7 +8,7 @@ class Arguments(PluginArguments):
 
 
 class FewVictims:
-    """Refuses scenarios in which more pods end for each one that is placed."""
+    """Rejects scenarios that evict more than `most` pods for each placed pod."""
 
     name = "few-victims"
     api_version = "2"
@@ -24,4 +24,4 @@ class FewVictims:
     def check(self, scenario: Scenario) -> str | None:
         if len(scenario.victims) <= self.most * len(scenario.nominated):
             return None
-        return f"{len(scenario.victims)} pods would end, {self.most} may"
+        return f"{len(scenario.victims)} pods would be evicted; the limit is {self.most} for each placed pod"

@@ -39,4 +39,4 @@ class Licences:
     def check(self, group: Group) -> str | None:
         wanted = sum(map(self.needs, group.in_phase(Phase.PENDING)))
         free = self.arguments.licences - self.used
-        return f"{wanted} licences are needed, {free} are free" if wanted > free else None
+        return f"{wanted} licences needed, {free} free" if wanted > free else None

@@ -43,6 +43,6 @@ class MostPerTeam:
     def refusal(self, team: str, has: Counter[str]) -> str | None:
         """Those that are let in count for those after them."""
         if team and has[team] >= self.arguments.most:
-            return f"team {team} has {has[team]} pods already, and may have {self.arguments.most}"
+            return f"team {team} already has {has[team]} pods, and may have at most {self.arguments.most}"
         has[team] += 1
         return None

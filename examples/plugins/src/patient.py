@@ -24,5 +24,5 @@ class Patient:
 
     def check(self, group: Group) -> str | None:
         if any(self.label in task.pod.metadata.labels for task in group.tasks.values()):
-            return "it waits for room rather than to end others"
+            return "it waits for free resources, and does not preempt other pods"
         return None

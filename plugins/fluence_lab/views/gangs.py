@@ -70,7 +70,7 @@ def _summary(observed: Observed) -> str:
     known = observed.gangs
     waiting = sum(gang.placed < gang.min_count for gang in known)
     partial = sum(gang.pending > 0 and gang.placed >= gang.min_count for gang in known)
-    needs = f"{verb(waiting, 'waits', 'wait')} for {verb(waiting, 'its', 'their')} minimum"
+    needs = f"{verb(waiting, 'waits', 'wait')} for {verb(waiting, 'its', 'their')} minimum number of pods"
     text = f"{count(len(known), 'gang')}"
     text += f": {waiting:,} {needs}" if known else ""
     text += f", {partial:,} {verb(partial, 'runs', 'run')} with pending pods." if partial else "."
@@ -87,7 +87,7 @@ def _chosen_in_words(name: str, gang: Gang | None, stays: Sequence[Stay]) -> str
     if gang is None:
         return f"{text}; all are gone."
     text += f", {gang.placed:,} placed, and needs {gang.min_count:,}."
-    return f"{text} It waits: {gang.reason}" if gang.reason else text
+    return f"{text} Reason for waiting: {gang.reason}" if gang.reason else text
 
 
 # ------------------------------------------------------------------ members

@@ -53,7 +53,7 @@ def webhook(
         typer.Option(
             "--managed-namespace",
             metavar="NAME",
-            help="Let Slurm also place the default scheduler's pods of this namespace; may be repeated. [all]",
+            help="Let Slurm also place the default scheduler's pods in this namespace; may be repeated. [all]",
         ),
     ] = None,
     scheduler_users: Annotated[

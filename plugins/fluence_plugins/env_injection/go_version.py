@@ -225,7 +225,7 @@ def _check_used(claim: Mapping[str, Any]) -> None:
     if not metadata.get("ownerReferences") and datetime.now(UTC) - made > _RESERVED:
         raise ReservedError(
             f"{_WHERE}: PodGroup {metadata['namespace']}/{metadata['name']} is reserved for a producer, but no pod "
-            "owns it; delete the PodGroup if that pod does not exist, and create the pods again"
+            "owns it; delete the PodGroup if the producer does not exist, and create the pods again"
         )
 
 

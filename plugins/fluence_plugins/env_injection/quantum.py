@@ -237,7 +237,7 @@ def _no_member(
     elif not group:
         why = f"metadata.labels[{GROUP_LABEL}]: is missing, and no Job owns the pod; add the label"
     elif len(group) > LONGEST_GROUP:
-        why = f"the group {shown(group)} has more than {LONGEST_GROUP} characters; use a shorter label {GROUP_LABEL}"
+        why = f"the group {shown(group)} has more than {LONGEST_GROUP} characters; shorten the label {GROUP_LABEL}"
     elif size is None:
         why = (
             f"metadata.annotations[{GROUP_SIZE_ANNOTATION}]: expected a number of pods from 1 to {LARGEST}; "

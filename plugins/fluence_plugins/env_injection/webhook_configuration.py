@@ -69,7 +69,7 @@ class Configuration:
         try:
             found = await self._api.get(_PATH + self.name)
         except NotFound:
-            self._not_ours("the object does not exist; apply it, or no pod gets its environment")
+            self._not_ours("the object does not exist; apply it, or no pod gets its environment variables")
             return None
         ours = {each["name"]: _signers(each["clientConfig"].get("caBundle") or "") for each in self._ours(found)}
         if not ours:

@@ -32,7 +32,7 @@ class GraphMetrics:
         yield _gauge("missing_parts", "Resources that running pods hold and the graph lacks.", missing)
         yield _gauges(
             "foreign_load_hosts",
-            "Nodes whose foreign load is allocated in the graph: entirely, or in part if the node is overcommitted.",
+            "Nodes with pods of other schedulers, by whether the graph holds their whole load, or only part of it.",
             "held",
             {"whole": loads.count(True), "part": loads.count(False)},
         )
@@ -46,7 +46,7 @@ class GraphMetrics:
 
 def drift_metric(pods: Mapping[str, int]) -> Metric:
     """The number of pods on which the graph and the cluster disagree, by kind."""
-    return _gauges("graph_drift_pods", "Pods on which the graph and the cluster disagree.", "kind", pods)
+    return _gauges("graph_drift_pods", "Pods for which the graph and the cluster disagree.", "kind", pods)
 
 
 def reload_metrics(reload: ResourcesReload) -> Iterator[Metric]:

@@ -202,8 +202,8 @@ def _figure(now: float, devices: Sequence[_Device], reservations: Sequence[tuple
     held, drained = sum(bool(device.holdings) for device in devices), sum(device.node.down for device in devices)
     text = f"Held resources: {held:,} of {len(devices):,}; drained: {drained:,}."
     if len(busy) > len(shown):
-        text += f" The figure shows the first {len(shown)} of {len(busy):,} that are held, drained or in a maintenance "
-        text += "window."
+        text += f" The figure shows the first {len(shown)} of {len(busy):,} that are held, drained or in maintenance "
+        text += "windows."
     if reservations:
         text += f" Nodes are reserved for {listed([f'{gang} from {start}' for gang, start, _ in reservations])}."
     sources: dict[str, Any] = {**bars, "labels": labels, "now": present}

@@ -101,7 +101,7 @@ def publish(
         typer.Option(
             "--for",
             metavar="NAMESPACE",
-            help="Namespace of the pool's pods, which are not subtracted; may be repeated.",
+            help="A namespace of the pool's pods: their requests are not subtracted; may be repeated.",
         ),
     ] = None,
     tolerate: Annotated[

@@ -234,7 +234,7 @@ class _Loader:
         if self.count > MAX_VERTICES:
             self.fail("resources", f"has more than {MAX_VERTICES} entries; remove some")
         if nested and data.get("parent") is not None:
-            self.fail(f"{path}.parent", "applies only to a tree's root; remove it, because `with` sets the parent")
+            self.fail(f"{path}.parent", "applies only to a tree's root; remove it: `with` already sets the parent")
         return _Entry(
             path=path,
             type=self.type_at(f"{path}.type", data.get("type")),

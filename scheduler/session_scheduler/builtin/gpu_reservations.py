@@ -192,7 +192,7 @@ class Reservations:
             if not is_live(found):
                 await self._pods.end(cluster, found)
                 raise NodeError(f"the kubelet of node {pod.spec.node_name} rejected or terminated reservation pod "
-                                f"{pod.key}: it has no free GPU, or no capacity for the pod")  # fmt: skip
+                                f"{pod.key}: the node has no free GPU, or no capacity for the pod")  # fmt: skip
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
             fresh = await self._pods.read(cluster, pod)

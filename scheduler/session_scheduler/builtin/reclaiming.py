@@ -241,9 +241,9 @@ class Reclaiming:
             why = "the queues have no child queues"
         larger = self._larger_victims and rules.deserves
         if why is None and damage == ELSEWHERE and (larger or rules.excess is None):
-            why = "no ancestor exceeds its share, or the search with larger victims covers this case"
+            why = "either no ancestor exceeds its share, or the search with larger victims covers this case"
         if why is None and damage == BELOW_SHARE and not larger:
-            why = f"queue {group.queue!r} does not deserve what the group requests"
+            why = f"the deserved resources of queue {group.queue!r} do not cover the group's request"
         if why is None:
             path = shares.tree.path(group.queue)
             case.limiting = next((name for name in path if _over_limit(shares, name, needs)), "")

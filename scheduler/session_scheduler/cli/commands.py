@@ -98,7 +98,7 @@ def simulate(
     ] = None,
     without_plugin: Annotated[
         list[str] | None,
-        typer.Option("--without-plugin", metavar="NAME", help="Simulate without this plugin in any profile."),
+        typer.Option("--without-plugin", metavar="NAME", help="Simulate with this plugin disabled in all profiles."),
     ] = None,
     explain: Annotated[
         str | None,

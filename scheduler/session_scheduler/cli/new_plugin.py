@@ -44,7 +44,7 @@ class Names:
 
 def new(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="The name of the plugin and its distribution, such as rack-label.")
+        str, typer.Argument(metavar="NAME", help="The name of the plugin and of its distribution, such as rack-label.")
     ],
     *,
     directory: Annotated[

@@ -68,5 +68,5 @@ def saved_object(document: Document) -> PortObject:
     obj = document.typed(kind)
     if not obj.metadata.name or not obj.metadata.uid:
         field = "metadata.uid" if obj.metadata.name else "metadata.name"
-        raise document.error(field, "is missing: objects in a snapshot have it; put new objects in another file")
+        raise document.error(field, "is missing: every object in a snapshot has it; put new objects in another file")
     return obj

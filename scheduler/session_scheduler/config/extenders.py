@@ -139,6 +139,6 @@ def check_together(extenders: Iterable[ExtenderConfig]) -> None:
         for place, resource in enumerate(extender.managed_resources):
             where = f"extenders[{index}].managedResources[{place}]"
             if resource.name in seen:
-                problem = f"{resource.name!r} is also {seen[resource.name]}: remove one of the two"
+                problem = f"{resource.name!r} duplicates {seen[resource.name]}: remove one of the two"
                 raise wrong_value(problem, at=("extenders", index, "managedResources", place, "name"))
             seen[resource.name] = where

@@ -50,7 +50,7 @@ def _check_distinct(field: str, key: str, names: Sequence[str]) -> None:
         if name in names[:index]:
             first = f"{field}[{names.index(name)}]"
             at = (field, index, key) if key else (field, index)
-            raise wrong_value(f"{name!r} is also {first}: remove one of the two", at=at)
+            raise wrong_value(f"{name!r} duplicates {first}: remove one of the two", at=at)
 
 
 def _finite(value: object) -> object:

@@ -64,7 +64,7 @@ class WhatIf:
         """The configuration with the plugins disabled. Raises InputError."""
         for place, name in enumerate(self.without_plugins):
             if name in self.without_plugins[:place]:
-                raise InputError(f"--without-plugin {name}: given twice: name it once")
+                raise InputError(f"--without-plugin {name}: given twice: pass it once")
             config = _without_plugin(config, name)
         return config
 

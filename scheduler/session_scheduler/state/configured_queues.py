@@ -60,4 +60,4 @@ def _wrong_resources(one: DeviceResourceConfig) -> Iterator[str]:
             yield f"resources[{place}]: {name!r} does not count devices: {remedy}"
         elif name in one.resources[:place]:
             first = f"resources[{one.resources.index(name)}]"
-            yield f"resources[{place}]: {name!r} is also {first}: remove one of the two"
+            yield f"resources[{place}]: {name!r} duplicates {first}: remove one of the two"

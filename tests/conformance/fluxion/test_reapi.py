@@ -25,7 +25,7 @@ PAGE = HERE.parents[2] / "docs" / "reference" / "matcher.md"
 #: The answer of a check in front of the library, and the library's recorded answers.
 CHANGED: dict[str, tuple[str, set[str | None]]] = {
     "nothing exclusive": (r"put one under a slot, or set exclusive", {"EBUSY", "EINVAL", "ENODEV", None}),
-    "slots side by side": (r"two slots side by side", {"EBUSY", "ENODEV", "ok", None}),
+    "slots side by side": (r"two sibling slots", {"EBUSY", "ENODEV", "ok", None}),
     "the id is held": (r"with this id already exists", {"ok"}),
 }
 

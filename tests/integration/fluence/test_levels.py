@@ -167,7 +167,10 @@ async def test_pods_without_a_pod_group_use_their_own_annotations(racks: World) 
         ),
         ({"spread-over": "rack=٣"}, "such as rack=3, got"),
         ({"spread-over": "rack,zone"}, "such as rack=3, got 'rack,zone'"),
-        ({"within": "rack", "spread-over": "zone"}, "a group within one rack cannot be spread over level zone"),
+        (
+            {"within": "rack", "spread-over": "zone"},
+            "a group that must stay within one rack cannot be spread over level zone",
+        ),
     ],
 )
 async def test_an_impossible_constraint_is_refused_with_object_field_and_remedy(

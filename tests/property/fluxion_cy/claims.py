@@ -210,7 +210,7 @@ class Claims:
         units, when = r"(?: units?)?", rf"(?: for the next)?(?:{EMPTY})?"
         for pattern, check in (
             (rf"the request needs (.+), and the graph has (\d+){units}$", self._in_graph),
-            (rf"the request needs (.+), and (\d+){units} of (\d+){units} in the graph is free and up$", self._free),
+            (rf"the request needs (.+), but the graph has only (\d+){units} of (\d+){units} free and up$", self._free),
             (rf"(?:the request needs|(\d+) slots request) (.+), and {PLACES} ha(?:s|ve) (.+?)(?: free|{EMPTY})$",
              self._total),
             (rf"no {NOUN} has (.+) at the same time{when}; of {PLACES}, (.+)$", self._apart),

@@ -105,7 +105,7 @@ def test_series_have_only_the_times_at_which_all_numbers_are_known() -> None:
     assert lines["time"].tolist() == [1000 * NOW, 1000 * (NOW + 2)]
     assert [figure.text for figure in view.figures[1:]] == [
         "At the end of 0 minutes: 3 pending and 7 running pods.",
-        "Cycles are unknown: set --scheduler-metrics or --prometheus to show them.",
+        "No information about cycles: set --scheduler-metrics or --prometheus to show them.",
     ]
 
 

@@ -268,7 +268,7 @@ class Question:
             raise Busy(f"jobspec: no match now{reason}")
         raise Unsatisfiable(
             f"jobspec: no match even if nothing were allocated and every vertex were up{reason}; "
-            "why() says what is short"
+            "why() reports what is missing"
         )
 
 

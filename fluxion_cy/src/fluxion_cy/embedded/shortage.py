@@ -64,7 +64,7 @@ class Shortages:
                 return Shortage(f"{needs}, and {words.graph} has {total}")
             if free and count > left[kind]:
                 number = words.number(kind, left[kind], count, unit)
-                return Shortage(f"{needs}, and {number} of {total} in {words.graph} is free and up")
+                return Shortage(f"{needs}, but {words.graph} has only {number} of {total} free and up")
         return None
 
     def _everything(self, kinds: list[str]) -> tuple[dict[str, int], dict[str, int]]:

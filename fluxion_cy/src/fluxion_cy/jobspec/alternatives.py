@@ -48,7 +48,7 @@ class _Forms:
         self._room -= entries
         if self._room < 0:
             raise InvalidJobspec(
-                f"resources: the forms of the request have more than {_MAX_ENTRIES:,} entries in total; "
+                f"resources: with all alternatives expanded, the request has more than {_MAX_ENTRIES:,} entries; "
                 "use fewer alternatives, or a smaller request"
             )
 
@@ -125,7 +125,7 @@ def _shares(slots: list[Resource]) -> Iterator[list[Resource]]:
     number = slots[-1].low
     if any(slot.low != slot.high for slot in slots):
         raise InvalidJobspec(
-            "resources: if slots side by side differ in more than their counts, each of them needs a fixed count"
+            "resources: if sibling slots differ in more than their counts, each of them needs a fixed count"
         )
     for parts in _parts(number, len(slots)):
         yield [replace(slot, low=part, high=part) for slot, part in zip(slots, parts, strict=True) if part]

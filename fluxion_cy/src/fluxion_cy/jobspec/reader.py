@@ -102,7 +102,7 @@ def _resources(value: Any, what: str, depth: int, room: list[int]) -> list[Resou
     if depth > _MAX_DEPTH:
         raise InvalidJobspec(f"{what}: nested more than {_MAX_DEPTH} levels deep")
     if len(value) > _MAX_SIBLINGS:
-        raise InvalidJobspec(f"{what}: more than {_MAX_SIBLINGS} entries side by side")
+        raise InvalidJobspec(f"{what}: more than {_MAX_SIBLINGS} sibling entries")
     room[0] -= len(value)
     if room[0] < 0:
         raise InvalidJobspec(f"{what}: more than {_MAX_ENTRIES} entries in all")

@@ -16,7 +16,7 @@ def options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m fluxion_cy",
         description="Match jobspecs against a resource graph, with the commands of resource-query; "
-        "the command help lists them.",
+        "the command `help` lists them.",
         epilog="Exit status: 0 on success; 1 if a command failed; 2 for an invalid option, graph or "
         "command file; 130 after Ctrl-C. A match that finds nothing is not a failure.",
     )

@@ -169,7 +169,7 @@ def check_slots(resources: list[Resource], engine: Engine, flexible: bool) -> No
         if flexible:
             _check_alternatives(beside, slots, engine)
         elif len(slots) > 1:
-            raise NotSupported("resources: the library cannot serve two slots side by side; nest or join them")
+            raise NotSupported("resources: the library cannot serve two sibling slots; nest or merge them")
 
 
 def _check_alternatives(beside: list[Resource], slots: list[Resource], engine: Engine) -> None:
@@ -178,15 +178,16 @@ def _check_alternatives(beside: list[Resource], slots: list[Resource], engine: E
         return
     for entry in beside:
         if not entry.children or any(child.type in _SLOTS for child in entry.children):
-            what = "each slot contains" if entry.slot else f"{entry.type[:40]}, which is next to a slot, contains"
+            what = "each slot" if entry.slot else f"{entry.type[:40]}, a sibling of a slot,"
             raise NotSupported(
-                f"resources: the library's flexible traverser requires that {what} resources and no slot"
+                f"resources: the library's flexible traverser requires that {what} directly contains resources but no "
+                "slots"
             )
     plain = sum(entry.type != "xor_slot" for entry in beside)
     if plain + (plain < len(beside)) > 1:
         for entry in beside:
             if len({child.type for child in entry.children}) < len(entry.children):
-                what = "a slot contains" if entry.slot else f"{entry.type[:40]}, which is next to a slot, contains"
+                what = "a slot contains" if entry.slot else f"{entry.type[:40]}, a sibling of a slot, contains"
                 raise NotSupported(f"resources: {what} two entries of the same type; merge them into one")
         _check_ways(beside, engine)
 
@@ -204,7 +205,7 @@ def _check_ways(slots: list[Resource], engine: Engine) -> None:
     steps = [amounts[kind] // low + 1 for kind, low in least.items()]
     if sum(steps) > _DEEPEST or prod(steps) > _MOST_STATES:
         raise NotSupported(
-            f"resources: the library cannot try all ways to fill slots side by side from {sum(amounts.values())} units "
+            f"resources: the library cannot try all ways to fill sibling slots from {sum(amounts.values())} units "
             f"of {', '.join(sorted(amounts))[:80]}; use xor_slot, or request each slot by itself"
         )
 
@@ -232,8 +233,8 @@ def ranks_to_free(rset: ResourceSet, touched: set[int], engine: Engine) -> str |
     for vertex in held - named:
         if engine.rank_of(vertex) in chosen:
             raise NotSupported(
-                f"R: lacks vertex {engine.path(vertex)}; the library frees either all that a job holds on "
-                f"rank {engine.rank_of(vertex)}, or nothing there"
+                f"R: lacks vertex {engine.path(vertex)}; on rank {engine.rank_of(vertex)}, the library frees either "
+                "everything that a job holds, or nothing"
             )
     if -1 in chosen:
         raise NotSupported("R: names vertices without a rank; the library frees them only with the whole job")

@@ -52,7 +52,7 @@ class PodShape(msgspec.Struct, frozen=True):
         amounts = (self.cores, self.memory_mib, self.gpus, self.pods, *(amount for _, amount in self.others))
         if min(amounts) < 0 or not (self.cores or self.pods):
             raise JobspecError(
-                f"{self}: expected at least one core or one pod of the host, and no negative amounts; round "
+                f"{self}: expected at least one core or pod slot of the host, and no negative amounts; round "
                 "the requests up"
             )
 

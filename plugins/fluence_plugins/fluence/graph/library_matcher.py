@@ -79,7 +79,7 @@ class LibraryMatcher(Matcher):
         if candidates is None or candidates.dtype == np.bool_:
             return _nodes(library.allocate(request.text, jobid=number, candidates=candidates))
         if request.each is None:
-            raise NotSupported("candidates: a limit on slots per node needs a jobspec of one slot with plain resources")
+            raise NotSupported("candidates: to limit slots per node, use a jobspec with one slot of plain resources")
         room = candidates.copy()
         if room.max(initial=0) == 1:  # one host a slot: no second match is necessary
             return _nodes(library.allocate(request.spread(), jobid=number, candidates=room > 0))

@@ -89,7 +89,7 @@ def divide_hosts(placement: Placement, shape: PodShape, number: int) -> Iterator
         slots[host.path] += more
         spare -= more
     if spare:
-        raise RuntimeError(f"the allocation {placement} does not divide into {number} slots of {shape}")
+        raise RuntimeError(f"the allocation {placement} cannot be divided into {number} slots of {shape}")
     for host in placement.hosts:
         yield from _cut(host, shape, slots[host.path])
 

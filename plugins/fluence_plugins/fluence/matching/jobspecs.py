@@ -157,8 +157,8 @@ def _device_jobspecs(graph: ClusterGraph, asked: _DeviceRequest) -> tuple[Jobspe
         most = max(Counter(devices.values()).values())
         if number <= most:
             raise NoMatchingDeviceError(
-                f"{number} {asked.type}{asked} cannot be divided equally among the parents of the {most} in one "
-                "resource tree; request a different number"
+                f"{number} {asked.type}{asked} cannot be divided equally among the parents of the {most} "
+                f"{asked.type} in one resource tree; request a different number"
             )
         raise NoMatchingDeviceError(
             f"no resource tree has more than {most} {asked.type}{asked}, and the pod requests {number}; request fewer"

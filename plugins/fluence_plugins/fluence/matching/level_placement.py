@@ -235,7 +235,7 @@ class _Deal(msgspec.Struct):
                 return shares
         room = min(len(tasks), int(self.limit.sum()))
         fit = "fits" if len(tasks) == 1 else "fit"
-        return f"spread over {plural(str(level))} as requested, {room} of {_pods(len(tasks))} {fit}"
+        return f"{room} of {_pods(len(tasks))} {fit} if spread over {plural(str(level))} as requested"
 
     def _dealt_over(self, chosen: Sequence[int], tasks: Sequence[Task]) -> dict[int, list[Task]] | None:
         there = {v: int(self.spread.there[v]) for v in chosen}

@@ -51,7 +51,8 @@ def recover_holdings(holdings: Sequence[Holding], live: LiveGraph, loads: NodeLo
     live.allocations.replay({uid: within(share, shapes[uid], live.accounting) for uid, share in counted.items()})
     loads.graph_changed(before)
     missing = live.holdings.missing
-    lost |= dict.fromkeys(missing.keys() & shares, "the graph lacks a part that the pod holds, or another pod has it")
+    why = "resources that the pod holds are missing from the graph, or another pod holds them"
+    lost |= dict.fromkeys(missing.keys() & shares, why)
     for name in sorted(concerned):
         loads.count(name)
     return lost

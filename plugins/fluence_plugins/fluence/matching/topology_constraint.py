@@ -75,8 +75,8 @@ def constraint_of(group: Group, topology: Sequence[TopologyLevel]) -> TopologyCo
         inner = [kind for kind in kinds if known.index(kind) >= known.index(found[1])]
         if inner:
             return Refusal(
-                f"{where}[{SPREAD_ANNOTATION}]: a group within one {inner[0]} cannot be spread over level {found[1]}; "
-                f"choose a level below {inner[0]}, or remove one of the two constraints"
+                f"{where}[{SPREAD_ANNOTATION}]: a group that must stay within one {inner[0]} cannot be spread "
+                f"over level {found[1]}; choose a level below {inner[0]}, or remove one of the two constraints"
             )
         spread_over = found[1], number
     return TopologyConstraint(tuple(sorted(kinds, key=known.index)), *spread_over)

@@ -102,7 +102,7 @@ class ConsumerGates:
         """The counts as a metric."""
         from prometheus_client.core import CounterMetricFamily  # slow to import, and only metrics need it
 
-        text = 'Consumers that waited for their producer, by result; "failed" counts attempts.'
+        text = 'Consumers that waited for their producer, by result; "failed" counts failed attempts, not consumers.'
         family = CounterMetricFamily("fluence_consumers", text, labels=["result"])
         for result, count in self.counts.items():
             family.add_metric([result], count)

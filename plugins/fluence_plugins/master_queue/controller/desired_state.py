@@ -157,7 +157,7 @@ class _Layout:
                 wrong = f"ResourceFlavor {name} is also the flavor of another pool: rename one of the two pools"
             elif name in self._lacking:
                 wrong = (
-                    f"ResourceFlavor {name} does not exist and cannot be created yet: the queues will contain it once "
+                    f"ResourceFlavor {name} does not exist and cannot be created yet: the queues will use it once "
                     "it exists"
                 )
             elif not room:
@@ -190,7 +190,7 @@ class _Layout:
 
 def _first(wrong: Sequence[str]) -> Sequence[str]:
     more = len(wrong) - _MOST_PROBLEMS
-    return wrong if more <= 0 else [*wrong[:_MOST_PROBLEMS], f"and {more} more: see the pools' own problems"]
+    return wrong if more <= 0 else [*wrong[:_MOST_PROBLEMS], f"and {more} more: see the problems of each pool"]
 
 
 def _pool_status(pool: Pool, faults: tuple[str, ...], ahead: float) -> PoolStatus:

@@ -354,6 +354,6 @@ async def _changed(binding: Binding, desired: dra.ResourceClaim, was: dra.Resour
                 pause = min(2 * pause, _LONGEST_PAUSE)
     except TimeoutError:
         raise AttemptError(
-            f"another client changed ResourceClaim {desired.key}, and the watch does not show it yet"
+            f"another client changed ResourceClaim {desired.key}, and the watch does not show the change yet"
         ) from None
     return found

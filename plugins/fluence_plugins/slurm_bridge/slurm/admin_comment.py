@@ -29,7 +29,7 @@ def encode_comment(comment: JobComment) -> str:
     wire = _Comment(tuple(pod.key for pod in comment.pods), uids if any(uids) else (), comment.cluster)
     text = msgspec.json.encode(wire).decode()
     if len(text) > COMMENT_CHARACTERS:
-        what = f"the comment with its {len(uids)} pods has {len(text)} characters; the limit is {COMMENT_CHARACTERS}"
+        what = f"the comment that lists {len(uids)} pods has {len(text)} characters; the limit is {COMMENT_CHARACTERS}"
         raise InvalidRequestError("job", 0, what)
     return text
 

@@ -71,7 +71,7 @@ class SlurmError(FluenceError):
         self.name = NAMES.get(number, "")
         self.text = one_line(text)
         known = f"{self.name} ({number})" if self.name else f"error {number}"
-        answer = f"Slurm says: {self.text or 'nothing more'} [{known}]" if number else self.text
+        answer = f"Slurm reports: {self.text or 'no details'} [{known}]" if number else self.text
         super().__init__(f"{request}: {answer}")
 
 

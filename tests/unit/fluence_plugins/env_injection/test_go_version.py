@@ -156,7 +156,7 @@ def test_a_podgroup_without_its_producer_is_named() -> None:
     assert isinstance(refused, Refusal)
     assert refused.message == (
         f"{PREFIX}coordination: shared: PodGroup default/g-producer is reserved for a producer, but no pod owns it; "
-        "delete the PodGroup if that pod does not exist, and create the pods again"
+        "delete the PodGroup if the producer does not exist, and create the pods again"
     )
     claim = api.made[f"{GROUPS}/g-producer"]
     api.made[f"{GROUPS}/g-producer"] = {**claim, "metadata": {**claim["metadata"], "ownerReferences": [{"uid": "a"}]}}

@@ -210,7 +210,7 @@ def nested(levels: int, width: int) -> list[dict[str, Any]]:
 
 def test_forms_are_bounded_by_what_they_hold_in_all() -> None:
     matcher = Matcher(machine(), traverser="flexible")
-    with pytest.raises(InvalidJobspec, match="have more than 50,000 entries in total; use fewer alternatives"):
+    with pytest.raises(InvalidJobspec, match="the request has more than 50,000 entries; use fewer alternatives"):
         matcher.satisfy(spec(*nested(9, 20)))
 
 

@@ -170,13 +170,13 @@ def test_a_rank_of_which_nothing_is_left_is_not_marked(fake: Fake) -> None:
     [
         (
             [slot(1, want("core", 1)), want("gpu", 1)],
-            "requires that gpu, which is next to a slot, contains resources and no slot",
+            "requires that gpu, a sibling of a slot, directly contains resources but no slots",
         ),
-        ([slot(1)], "requires that each slot contains resources and no slot"),
-        ([slot(1, slot(1, want("core", 1)))], "requires that each slot contains resources and no slot"),
+        ([slot(1)], "requires that each slot directly contains resources but no slots"),
+        ([slot(1, slot(1, want("core", 1)))], "requires that each slot directly contains resources but no slots"),
         (
             [want("node", 1, slot(1, want("core", 1)), want("socket", 1))],
-            "that socket, which is next to a slot, contains resources and no slot",
+            "that socket, a sibling of a slot, directly contains resources but no slots",
         ),
         (
             [slot(1, want("core", 1), want("core", 2)), slot(1, want("gpu", 1), label="b")],

@@ -290,7 +290,7 @@ def test_the_configuration_rejects_amounts_that_do_not_count_devices(name: str) 
 
 
 def test_the_configuration_rejects_an_amount_that_would_count_twice() -> None:
-    with pytest.raises(InputError, match=r"deviceResources\[0\]\.resources\[1\].*is also resources\[0\]: remove"):
+    with pytest.raises(InputError, match=r"deviceResources\[0\]\.resources\[1\].*duplicates resources\[0\]: remove"):
         check_configured((), "file", (DeviceResourceConfig(name="a100", resources=(WHOLE, WHOLE)),))
 
 

@@ -60,7 +60,7 @@ def test_kube_schedulers_fields_are_read() -> None:
      "such as example.com/foo"),
     ("- {urlPrefix: 'http://a', managedResources: [{name: b.c/d}]}\n"
      "- {urlPrefix: 'http://b', managedResources: [{name: b.c/d}]}",
-     "[1].managedResources[0].name: 'b.c/d' is also extenders[0].managedResources[0]: remove one of the two"),
+     "[1].managedResources[0].name: 'b.c/d' duplicates extenders[0].managedResources[0]: remove one of the two"),
 ])  # fmt: skip
 def test_a_mistake_is_one_line(text: str, problem: str) -> None:
     with pytest.raises(InputError) as caught:

@@ -105,11 +105,11 @@ def test_the_place_of_a_plugin_is_its_path_in_its_file():
         ),
         (
             "profiles: [{}, {}]",
-            "f.yaml: profiles[1].schedulerName: 'fluence' is also profiles[0]: remove one of the two",
+            "f.yaml: profiles[1].schedulerName: 'fluence' duplicates profiles[0]: remove one of the two",
         ),
         (
             "profiles: [{plugins: [{name: A}, {name: B}, {name: A}]}]",
-            "f.yaml: profiles[0].plugins[2].name: 'A' is also plugins[0]: remove one of the two",
+            "f.yaml: profiles[0].plugins[2].name: 'A' duplicates plugins[0]: remove one of the two",
         ),
         ("seed: 1\nseed: 2", "f.yaml: line 4, column 1: key 'seed' appears twice in one mapping: remove one"),
         (

@@ -199,7 +199,7 @@ def test_a_plugin_that_is_named_twice_is_an_error(cluster: Path, capsys: pytest.
     del cluster
     twice = ("--without-plugin", "TaintToleration") * 2
     assert main(["simulate", "c.yaml", *twice]) == 2
-    assert capsys.readouterr().err == "fluence: --without-plugin TaintToleration: given twice: name it once\n"
+    assert capsys.readouterr().err == "fluence: --without-plugin TaintToleration: given twice: pass it once\n"
 
 
 def test_a_directory_with_a_snapshot_is_rejected_as_a_source_of_nodes(

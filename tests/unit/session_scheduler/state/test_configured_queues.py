@@ -30,7 +30,7 @@ HEADER = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfig
     ("- {name: a, deserved: {cpu: 3}, limit: {cpu: 2}}",
      "f: queues[0].deserved.cpu: 3 is more than the limit of 2: lower it, or raise the limit"),
     ("- {name: a, overQuotaWeight: -1}", "f: queues[0].overQuotaWeight: is -1: use 0 or more"),
-    ("- {name: a}\n- {name: a}", "f: queues[1].name: 'a' is also queues[0]: remove one of the two"),
+    ("- {name: a}\n- {name: a}", "f: queues[1].name: 'a' duplicates queues[0]: remove one of the two"),
     ("- {name: a, deserved: {cpu: .inf}}",
      "f: queues[0].deserved.cpu: expected a quantity such as 500m, 2 or 4Gi, got inf"),
     ("- {name: a, limit: {cpu: -.inf}}",

@@ -123,7 +123,7 @@ def test_memory_in_chunks_is_counted_so_in_what_was_recorded_otherwise_too() -> 
 
 @pytest.mark.parametrize("bad", [{"cores": 0}, {"pods": -1}, {"others": ((OF_AMD, -1),)}])
 def test_a_shape_that_takes_no_place_or_less_than_nothing_is_refused(bad: dict[str, Any]) -> None:
-    with pytest.raises(JobspecError, match="at least one core or one pod of the host"):
+    with pytest.raises(JobspecError, match="at least one core or pod slot of the host"):
         PodShape(**bad)
 
 

@@ -212,7 +212,8 @@ def test_what_lies_in_a_place_comes_from_one_place():
     shapes = {shape(jobspec) for jobspec in device_jobspecs(graph, "qubit", 2)}
     assert shapes == {"node1(node1(node1(slot1(node2))))"}
     with pytest.raises(
-        NoMatchingDeviceError, match="5 qubit cannot be divided equally among the parents of the 5 in one resource tree"
+        NoMatchingDeviceError,
+        match="5 qubit cannot be divided equally among the parents of the 5 qubit in one resource tree",
     ):
         device_jobspecs(graph, "qubit", 5)
 

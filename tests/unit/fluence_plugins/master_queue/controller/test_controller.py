@@ -503,8 +503,7 @@ def test_a_flavor_that_cannot_be_created_does_not_keep_others_from_the_queues() 
         assert world.flavors("masterqueue") == world.flavors("group1") == [NAME + "a", NAME + "c"]
         assert world.conditions()["Ready"] == ("False", "WriteFailed")
         assert world.status()["pools"][1]["problems"] == [
-            f"ResourceFlavor {NAME}b does not exist and cannot be created yet: the queues will contain it "
-            "once it exists"
+            f"ResourceFlavor {NAME}b does not exist and cannot be created yet: the queues will use it once it exists"
         ]
         world.api.refuse = lambda *_: None
         await world.publish_for(40, "a", "b", "c", pods=3)

@@ -52,9 +52,9 @@ def test_only_an_unreachable_slurmctld_certainly_executed_nothing(number: int, s
 def test_an_error_has_slurms_own_name_and_number() -> None:
     error = of_number("GET job/1", 2000, "Invalid partition name specified", token_file="/token")
     assert str(error) == (
-        "GET job/1: Slurm says: Invalid partition name specified [ESLURM_INVALID_PARTITION_NAME (2000)]"
+        "GET job/1: Slurm reports: Invalid partition name specified [ESLURM_INVALID_PARTITION_NAME (2000)]"
     )
-    assert str(SlurmError("GET job/1", 4242, "")) == "GET job/1: Slurm says: nothing more [error 4242]"
+    assert str(SlurmError("GET job/1", 4242, "")) == "GET job/1: Slurm reports: no details [error 4242]"
 
 
 def test_a_servers_text_is_one_printable_short_line() -> None:

@@ -136,7 +136,7 @@ def test_a_comment_that_no_slurm_bridge_wrote_is_none(text: str) -> None:
 
 def test_more_pods_than_a_comment_can_name_are_rejected() -> None:
     pods = tuple(PodIdentity("namespace", f"{'n' * 200}{index}", "u" * 36) for index in range(5000))
-    with pytest.raises(InvalidRequestError, match="its 5000 pods has"):
+    with pytest.raises(InvalidRequestError, match="lists 5000 pods has"):
         job_message(replace(BARE, pods=pods), FIXED, ())
 
 
