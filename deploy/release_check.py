@@ -202,7 +202,7 @@ def _faults(text: bytes) -> Iterator[str]:
         yield from (str(error) for error in errors.exceptions)
     headers: Message = HeaderParser().parsestr(text.decode())
     yield from (f"{field}: missing" for field in _REQUIRED if not headers.get(field))
-    yield from (f"Classifier: {each} is not a classifier of PyPI" for each in headers.get_all("Classifier", [])
+    yield from (f"Classifier: {each} is not a valid PyPI classifier" for each in headers.get_all("Classifier", [])
                 if each not in classifiers)  # fmt: skip
     if not raw.get("description", "").strip():
         yield "Description: missing"

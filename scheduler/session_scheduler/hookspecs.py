@@ -221,7 +221,7 @@ def offered(
 
 @hookspec
 def on_session_open(session: Session) -> None:
-    """A session starts: register callbacks (`session.add_predicate` and the others: see `callbacks`), pre-compute."""
+    """A session starts. Register callbacks (`session.add_predicate` and others: see `callbacks`), and precompute."""
 
 
 @hookspec
@@ -231,7 +231,7 @@ def prefilter(session: Session, group: Group) -> Refusal | None:
 
 @hookspec
 def prepare(session: Session, cls: TaskClass) -> object:
-    """Check or pre-compute once for each class and session: SKIP, a Refusal, or a value.
+    """Check or precompute something once for each class and session. Returns SKIP, a Refusal, or a value.
 
     The scheduler passes the value to the other hooks as `state`, alone or in a `Prepared`.
 
@@ -278,7 +278,7 @@ def reasons(session: Session, cls: TaskClass, nodes: NodeView, state: Any) -> Ma
 
 @hookspec
 def why(session: Session, cls: TaskClass, nodes: NodeView, state: Any) -> Sequence[Sequence[str]] | None:
-    """Like `reasons`, for texts that differ between most nodes: one list of texts for each row.
+    """Like `reasons`, if most nodes have a text of their own. Returns a list of texts for each row.
 
     Without both hooks, the reason names the plugin only.
     """

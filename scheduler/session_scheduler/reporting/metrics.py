@@ -127,7 +127,7 @@ class WatchMetrics(MirrorMeter):
         self._events = _Counts(registry, "watch_events", "Watch events, including bookmarks.", ("kind",))
         self._ends = _Counts(registry, "watch_ends", "Ended watches.", ("kind", "why"))
         self._relists = _Counts(
-            registry, "watch_relists", "Relists after a watch could not be resumed.", ("kind", "why")
+            registry, "watch_relists", "Lists repeated because a watch could not be resumed.", ("kind", "why")
         )
         self._missed = _Counts(
             registry, "missed_events", "Changes without a watch event, found by reconciliation.", ("kind",)

@@ -67,7 +67,7 @@ def test_complete_metadata_passes(tmp_path: Path) -> None:
     ("Summary: An example\n", "", "Summary: missing"),
     ("Project-URL: Source, https://example.com/source\n", "", "Project-URL: missing"),
     ("\nAn example.\n", "\n", "Description: missing"),
-    ("Python :: 3", "Python :: 2.x", "Classifier: Programming Language :: Python :: 2.x is not a classifier of PyPI"),
+    ("Python :: 3", "Python :: 2.x", "Classifier: Programming Language :: Python :: 2.x is not a valid PyPI"),
     ("License-Expression: MIT", "License-Expression: Mine", "Mine"),
     ("Version: 1.0", "Version: one", "one"),
 ])  # fmt: skip

@@ -37,7 +37,7 @@ def recover_holdings(holdings: Sequence[Holding], live: LiveGraph, loads: NodeLo
         if asked and not any(part.devices for part in (share or {}).values()):
             wanted = ", ".join(f"{count} {kind}" for kind, count in sorted(asked.items()))
             lost[holding.task.uid] = (
-                f"the pod requests {wanted}, but no record names the devices; other pods may get them"
+                f"the pod requests {wanted}, but no record shows which devices it has; other pods may get the same ones"
             )
         elif share is None and holding.held is not None:
             lost[holding.task.uid] = "the record of the pod's resources is invalid"
