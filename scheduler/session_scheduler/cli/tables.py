@@ -12,7 +12,6 @@ from typing import Any, Final, Literal
 import msgspec
 from rich.cells import cell_len
 from rich.console import Console
-from rich.control import strip_control_codes
 from rich.table import Table
 from rich.text import Text
 
@@ -65,12 +64,12 @@ def _print(shown: Callable[[int], Iterable[_Part]], piped_width: int) -> None:
 def _print_on(console: Console, shown: Callable[[int], Iterable[_Part]]) -> None:
     for part in shown(console.width):
         if isinstance(part, str):
-            console.print(Text(part))
+            console.print(Text(_printable(part)))
             continue
         rows = _cells(part.rows)
         widths = _widths(part.columns, rows)
         left = _left_for_last(widths, console.width)
-        if left < widths[-1] or any("\n" in cell for row in rows for cell in row):
+        if left < widths[-1]:
             console.print(_wrapped(part, rows, left))
             continue
         right = [column in part.numbers for column in part.columns]
@@ -381,7 +380,12 @@ def _cells(rows: Iterable[Sequence[object]]) -> list[list[str]]:
 
 
 def _cell(value: object) -> str:
-    return "-" if value in (None, "") else strip_control_codes(str(value)).replace("\t", " ")
+    return "-" if value in (None, "") else _printable(str(value))
+
+
+def _printable(text: str) -> str:
+    """The text on one line, without control characters."""
+    return text if text.isprintable() else "".join(one if one.isprintable() else " " for one in text)
 
 
 def _widths(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[int]:
@@ -396,8 +400,8 @@ def _left_for_last(widths: Sequence[int], width: int) -> int:
 def _wrapped(part: TableRows, rows: Iterable[Sequence[str]], last_width: int) -> Table:
     """A table whose cells wrap; it never cuts a cell. If the last column has enough width, only its cells wrap."""
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for column in part.columns:
-        most = last_width if column == part.columns[-1] and last_width >= _SENTENCE else None
+    for place, column in enumerate(part.columns, 1):
+        most = last_width if place == len(part.columns) and last_width >= _SENTENCE else None
         justify: Literal["left", "right"] = "right" if column in part.numbers else "left"
         table.add_column(column, overflow="fold", justify=justify, max_width=most)
     for row in rows:

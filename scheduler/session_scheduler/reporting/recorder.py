@@ -124,6 +124,9 @@ class Recorder:
         self._quiet_until = float("-inf")
         self._blocked_since: float | None = None
         """Since when events have been waiting for conditions; None if they are not."""
+        self._events_in_flight = 0
+        """The requests for events that wait for the API server's response."""
+        self._flushing = False
 
     # -------------------------------------------------------------- pods and groups
 
@@ -147,11 +150,13 @@ class Recorder:
         self.record(pod, messages.failed_scheduling(reason_text))
 
     def _withdraw(self, pod: Pod) -> None:
-        """Drop the pod's pending condition."""
+        """Drop the pod's pending condition; one in flight is not written again if it is rejected."""
         reports = self._reports.get(pod.metadata.uid)
         if reports is not None:
             reports.wanted.pop(POD_SCHEDULED, None)
             reports.missed.pop(POD_SCHEDULED, None)
+            if reports.writing is not None and reports.writing.type == POD_SCHEDULED:
+                reports.writing = None
 
     def failed(self, pod: Pod, reason_text: str) -> None:
         """Scheduling the pod failed with an internal error."""
@@ -242,6 +247,8 @@ class Recorder:
         if reports is None:
             return
         reports.seen = obj
+        if obj.spec.node_name:
+            self._withdraw(obj)
         for wanted in (*reports.wanted.values(), *reports.missed.values()):
             self.condition(obj, *content(wanted.condition))
 
@@ -257,8 +264,12 @@ class Recorder:
             writers.create_task(self._tidy_on())
 
     async def flush(self) -> None:
-        """Wait until all queued reports are written or dropped; `run` must be running."""
-        await self._waiting.flushed()
+        """Write all queued reports, events beside conditions, or drop them; `run` must be running."""
+        self._flushing = True
+        try:
+            await self._waiting.flushed()
+        finally:
+            self._flushing = False
 
     async def _write_on(
         self, kind: str, take: Callable[[], Awaitable[_Item]], write: Callable[[_Item], Awaitable[None]]
@@ -283,23 +294,23 @@ class Recorder:
             if not self._waiting.events:
                 self._blocked_since = None
                 await self._waiting.await_events()
-            if self._may_write_events(first=first):
+            if self._may_write_event():
                 return self._waiting.pop_event()
             if self._waiting.conditions and not first:
                 await self._write("condition", self._waiting.pop_conditions(), self._write_conditions)
             else:
                 await self._sleep(_IDLE_CHECK_SECONDS)
 
-    def _may_write_events(self, *, first: bool) -> bool:
-        if self._waiting.events >= _MANY_EVENTS:
+    def _may_write_event(self) -> bool:
+        if self._flushing or self._waiting.events >= _MANY_EVENTS:
             return True
-        if not self._waiting.conditions:
+        if not self._waiting.conditions and (not self._events_in_flight or not self._busy()):
             self._blocked_since = None
-            return first or not self._busy()
+            return True
         now = self._clock.now()
         if self._blocked_since is None:
             self._blocked_since = now
-        return first and now - self._blocked_since >= _EVENT_PATIENCE_SECONDS
+        return not self._events_in_flight and now - self._blocked_since >= _EVENT_PATIENCE_SECONDS
 
     def _again(self, item: Item) -> bool:
         if isinstance(item, ObjectReports):
@@ -315,7 +326,8 @@ class Recorder:
             try:
                 await self._write_condition(reports, wanted)
             except (Conflict, *_TRANSIENT) as error:
-                if not reports.gone and wanted.condition.type not in reports.wanted:
+                withdrawn = reports.gone or reports.writing is not wanted.condition
+                if not withdrawn and wanted.condition.type not in reports.wanted:
                     now = replace(wanted, obj=reports.seen or wanted.obj)
                     is_newer = now.obj.metadata.resource_version != wanted.obj.metadata.resource_version
                     if isinstance(error, Conflict) and is_newer:
@@ -370,7 +382,7 @@ class Recorder:
             repeats = EventSeries(count, event.time or self._now())
             try:
                 place = (series.namespace, series.name)
-                await self._persist(lambda: self._cluster.repeat_event(*place, repeats))
+                await self._persist(lambda: self._send_event(self._cluster.repeat_event(*place, repeats)))
             except NotFound:  # the API server's event expired: start a new series
                 series.name = ""
         if not series.name:
@@ -387,8 +399,15 @@ class Recorder:
     async def _create(self, series: Series, event: Event) -> None:
         event = replace(event, name=event_name(event.regarding, f"{next(self._names):x}"))
         with suppress(AlreadyExists):  # by an earlier attempt with a lost response
-            await self._persist(lambda: self._cluster.record_event(event))
+            await self._persist(lambda: self._send_event(self._cluster.record_event(event)))
         series.namespace, series.name = event_namespace(event.regarding), event.name
+
+    async def _send_event(self, request: Awaitable[object]) -> None:
+        self._events_in_flight += 1
+        try:
+            await request
+        finally:
+            self._events_in_flight -= 1
 
     async def _persist(self, send: Callable[[], Awaitable[_T]], unless_gone: ObjectReports | None = None) -> _T:
         for pause in _PAUSES:

@@ -72,7 +72,7 @@ class ObjectReports:
         self.missed: dict[str, Wanted] = {}
         """Rejected conditions, to request again."""
         self.seen: Pod | None = None
-        """The object of the last watch event, while something about it is pending."""
+        """The object of the last watch event since the first report about it."""
         self.writing: PodCondition | None = None
         self.written: dict[str, PodCondition] = {}
         self.series: dict[EventKey, Series] = {}

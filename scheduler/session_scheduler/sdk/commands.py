@@ -73,7 +73,9 @@ class TableRows(msgspec.Struct, frozen=True):
     """The right-aligned columns."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a row that does not have a cell for each column."""
+        """Raises ValueError without columns, and for a row that does not have a cell for each column."""
+        if not self.columns:
+            raise ValueError("expected a table with columns, got none")
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise ValueError(f"expected rows of {len(self.columns)} cells ({', '.join(self.columns)}), got {row!r}")

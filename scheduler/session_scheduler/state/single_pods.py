@@ -1,6 +1,7 @@
 """By node: the single pods on it as units of preemption, in order. Kept until a pod there changes.
 
-Preemption reads them, so it sorts the pods of a node only once after a change, in whichever session that was.
+Preemption reads them, so it sorts the pods of a node only once after a change, in whichever session that was. A
+simulation that removes pods from a node is a change, too.
 """
 
 from __future__ import annotations

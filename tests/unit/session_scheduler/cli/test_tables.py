@@ -349,11 +349,13 @@ def test_columns_are_aligned_by_the_width_that_a_terminal_shows(capsys: pytest.C
     assert capsys.readouterr().out.splitlines() == ["POD   COUNT  NODE", "日本      1  n1", "a       100  -"]
 
 
-def test_a_tab_or_a_line_break_in_a_cell_keeps_the_columns(capsys: pytest.CaptureFixture[str]):
-    print_parts([TableRows(("A", "B"), [("x\ty", "b"), ("one\ntwo", "c")])])
-    assert capsys.readouterr().out.splitlines() == ["A    B", "x y  b", "one  c", "two"]
+def test_a_row_is_one_line_without_control_characters(capsys: pytest.CaptureFixture[str]):
+    print_parts([TableRows(("A", "B"), [("x\ty", "b"), ("one\ntwo", "c"), ("a\u2028b", "\x1b[2J")]), "\x1b]0;t\x07"])
+    assert capsys.readouterr().out == "A        B\nx y      b\none two  c\na b       [2J\n ]0;t\n"
 
 
 def test_a_row_with_too_few_cells_is_an_error():
     with pytest.raises(ValueError, match=r"expected rows of 2 cells \(A, B\), got \('x',\)"):
         TableRows(("A", "B"), [("x",)])
+    with pytest.raises(ValueError, match="expected a table with columns, got none"):
+        TableRows((), [])

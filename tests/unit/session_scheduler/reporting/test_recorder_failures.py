@@ -8,11 +8,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from session_scheduler.cluster.errors import Forbidden, Invalid, TooManyRequests, Unavailable
+from session_scheduler.cluster.memory import MemoryCluster
 from session_scheduler.model.objects import PodCondition
 from session_scheduler.reporting import recorder
 from session_scheduler.testing.builders import pod
 
-from .recorder_world import World, turns
+from .recorder_world import World, shown, turns
 
 NO_ROOM = "0/4 nodes are available: 4 Insufficient cpu."
 
@@ -414,3 +415,81 @@ async def test_a_refused_report_is_dropped_after_another_one_with_a_nomination(w
     await world.run_pending()
     assert await messages(world) == [NO_ROOM]
     assert world.notes() == ["what was said first", NO_ROOM]
+
+
+# ---------------------------------------------------------------------- a pod that is bound or nominated meanwhile
+
+
+@pytest.mark.parametrize("seen_first", [True, False], ids=["seen before the response", "seen after it"])
+async def test_a_condition_in_flight_is_not_written_again_to_a_bound_pod(*, seen_first: bool):
+    world = World()
+    world.cluster.faults["condition"], world.gate = [Unavailable("no answer")], asyncio.Event()
+    one = await world.pod()
+    async with world.running():
+        world.recorder.unschedulable(one, "no room")
+        await turns()
+        await world.bind(one)
+        world.recorder.scheduled(one, "n1")
+        if seen_first:
+            world.recorder.seen(await world.pod())
+        world.gate.set()
+        await world.run_pending()
+        world.recorder.seen(await world.pod())
+        world.recorder.tidy()
+        await world.run_pending()
+    assert [status for _, status, *_ in shown((await world.pod()).status.conditions)] == ["True"]
+
+
+async def test_a_queued_condition_is_dropped_when_another_client_binds_the_pod():
+    world = World()
+    one = await world.pod()
+    world.recorder.unschedulable(one, "no room")
+    await world.bind(one)
+    world.recorder.seen(await world.pod())
+    async with world.running():
+        await world.run_pending()
+    assert world.cluster.asked == ["event"]
+
+
+async def test_a_condition_in_flight_does_not_replace_that_of_a_nomination():
+    world = World()
+    world.cluster.faults["condition"], world.gate = [Unavailable("no answer")], asyncio.Event()
+    one = await world.pod()
+    async with world.running():
+        world.recorder.unschedulable(one, "old text")
+        await turns()
+        new = PodCondition("PodScheduled", "False", "Unschedulable", "new text")
+        nominated = await MemoryCluster.patch_status(
+            world.cluster, one, conditions=[new], nominated_node_name="n1",
+            resource_version=one.metadata.resource_version,
+        )  # fmt: skip
+        world.recorder.nominated(one, "new text")
+        world.recorder.seen(nominated)
+        world.gate.set()
+        await world.run_pending()
+    assert [text for *_, text in shown((await world.pod()).status.conditions)] == ["new text"]
+
+
+async def test_events_that_the_api_server_rejects_do_not_delay_others_during_bindings():
+    world = World(busy=lambda: True)
+    world.cluster.faults["event"], world.gate = [Forbidden("exceeded quota")], asyncio.Event()
+    for name in ("one", "two"):
+        world.recorder.scheduled(await world.pod(name), "n1")
+    async with world.running():
+        await turns()
+    assert [event.regarding.metadata.name for event in world.cluster.events] == ["two"]
+
+
+async def test_events_do_not_wait_for_conditions_while_the_recorder_flushes():
+    world = World(in_flight=2)
+    world.cluster.held, world.cluster.held_kinds = asyncio.Event(), {"condition"}
+    for name in ("one", "two"):
+        world.recorder.unschedulable(await world.pod(name), "no room")
+    async with world.running():
+        await turns()
+        assert world.cluster.asked == ["condition"]
+        flushing = asyncio.create_task(world.recorder.flush())
+        await turns()
+        assert world.cluster.asked == ["condition", "event", "event"]
+        world.cluster.held.set()
+        await asyncio.wait_for(flushing, 10)
