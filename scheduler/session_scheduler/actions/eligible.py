@@ -74,7 +74,7 @@ class EligibleVictims:
         row = self._row_of.get(node, -1)
         if row < 0 or self._trials is None:
             return None
-        pods = self._trials.single_pods(row, self._kind)
+        pods = self._trials.units_of_kinds(row, self._kind)
         if pods is None:
             return None
         if self._reclaims and self._alike:

@@ -25,7 +25,7 @@ from session_scheduler.model.columns import tie_break
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
 from session_scheduler.model.groups import Task
 from session_scheduler.model.objects import Pod
-from session_scheduler.model.units import Unit, alone, importance
+from session_scheduler.model.units import Unit, importance, is_single
 from session_scheduler.state.budgets import Budgets
 
 NEVER: Final = "not eligible due to preemptionPolicy=Never."
@@ -230,13 +230,18 @@ def _together(trial: Trial, budgets: Budgets, units: Mapping[str, list[Unit]]) -
     together = {}
     for node, some in units.items():
         some.sort(key=importance)
-        if trial.by_node and (all(map(alone, some)) or not any(unit.whole or unit.surplus for unit in some)):
+        if trial.by_node and (_are_single(some) or not any(unit.whole or unit.surplus for unit in some)):
             together[node] = some
     return _on_each(trial, budgets, together)
 
 
+def _are_single(units: Sequence[Unit]) -> bool:
+    """Whether all are single pods: a shortcut, because preemption asks this about every running pod."""
+    return all(map(is_single, units))
+
+
 def _has_gang(units: Sequence[Unit]) -> bool:
-    return not all(map(alone, units)) and any(task.group.is_gang for unit in units for task in unit.tasks)
+    return not _are_single(units) and any(task.group.is_gang for unit in units for task in unit.tasks)
 
 
 def _on_each(trial: Trial, budgets: Budgets, units: Mapping[str, Sequence[Unit]]) -> Mapping[str, Found]:

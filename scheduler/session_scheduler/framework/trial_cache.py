@@ -52,8 +52,8 @@ class TrialCache:
         self.rows_with_victims: dict[tuple[frozenset[str], int], tuple[int, BoolColumn]] = {}
         """By queues and priority: the rows where a pod of these queues has a lower priority, after so many changes."""
         self.units: SingleUnits = {}
-        self._single_pods: dict[int, tuple[int, UnitsOfKinds | None]] = {}
-        """By row: the answers of `single_pods`, each with the number of the row's last change."""
+        self._units_of_kinds: dict[int, tuple[int, UnitsOfKinds | None]] = {}
+        """By row: the answers of `units_of_kinds`, each with the number of the row's last change."""
         self._kinds: dict[Hashable, int] = {}
         """The numbers of the kinds of single pods."""
         self.preemptible: dict[Group, bool] = {}
@@ -70,15 +70,15 @@ class TrialCache:
         """Cache a value for the row."""
         self._known.setdefault(key, {})[row] = int(self._changes.last()[row]), found
 
-    def single_pods(self, row: int, kind_of: Callable[[Task], Hashable]) -> UnitsOfKinds | None:
+    def units_of_kinds(self, row: int, kind_of: Callable[[Task], Hashable]) -> UnitsOfKinds | None:
         """Return the pods on the row; None if one of them is not a single pod, or its bind is in flight."""
-        stamp, found = self._single_pods.get(row, _NOTHING)
+        stamp, found = self._units_of_kinds.get(row, _NOTHING)
         if stamp == self._changes.last()[row]:
             return found
         units, kinds, found = self._pods.on(row), self._kinds, None
         if units is not None and all(unit.tasks[0].phase is not Phase.ASSUMED for unit in units):
             found = [(unit, kinds.setdefault(kind_of(unit.tasks[0]), len(kinds))) for unit in units]
-        self._single_pods[row] = int(self._changes.last()[row]), found
+        self._units_of_kinds[row] = int(self._changes.last()[row]), found
         return found
 
     def sparing(self, key: Hashable) -> Rejectors:

@@ -19,7 +19,7 @@ class Unit:
     members that a gang needs to run. There is one for each running pod, so this is not a dataclass.
     """
 
-    __slots__ = ("alone", "importance", "priority", "started", "surplus", "tasks", "whole")
+    __slots__ = ("importance", "priority", "single", "started", "surplus", "tasks", "whole")
 
     def __init__(self, tasks: tuple[Task, ...], priority: int, *, whole: bool = False, surplus: int = 0) -> None:
         """`whole`: whether the unit is such a group or such members, so that all members of the group are preempted."""
@@ -28,7 +28,7 @@ class Unit:
         self.whole = whole
         self.surplus = surplus
         """For a member that its gang does not need: its turn among these, 1 for the first to preempt."""
-        self.alone = tasks[0].group.single
+        self.single = tasks[0].group.single
         """Whether it is a pod in no group, so that no other pod decides about it."""
         self.started = started(tasks[0]) if len(tasks) == 1 else min(map(started, tasks))
         """When the first of them began to run."""
@@ -40,7 +40,7 @@ class Unit:
         """
 
 
-importance, alone = attrgetter("importance"), attrgetter("alone")
+importance, is_single = attrgetter("importance"), attrgetter("single")
 
 
 def units_in_order(single: Iterable[Task]) -> list[Unit]:
