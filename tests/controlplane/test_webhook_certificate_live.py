@@ -203,7 +203,7 @@ def test_a_configuration_that_comes_later_is_trusted_and_one_that_lost_its_bundl
     with world.replica() as replica:
         replica.start()
         replica.wait_ready()
-        assert "does not exist: apply it" in replica.log.read_text()
+        assert "does not exist; apply it" in replica.log.read_text()
         assert replica.metrics()["fluence_webhook_trusted"] == 0
         world.shared.configure(replica.tls_port)
         until(world.is_patched)

@@ -63,7 +63,7 @@ def test_whether_a_pod_of_another_namespace_exists_is_not_shown(world: World, sc
         json.loads(world.get(f"/api/pending?pod=finance/{name}", scientist)[1])
         for name in ("secret-merger", "no-merger")
     )
-    assert "finance/secret-merger is not a pending pod" in existing["summary"]
+    assert "There is no pending pod finance/secret-merger here" in existing["summary"]
     assert str(existing["tables"]) == str(missing["tables"])
     assert existing["summary"].replace("secret-merger", "no-merger") == missing["summary"]
 
