@@ -252,14 +252,14 @@ def test_nodes_that_move_under_load_are_never_booked_twice(world: World) -> None
     ("selector", "more", "problem"),
     [
         ({LABEL: "c"}, {"resources": DEVICES["a"]},
-         "plugin fluence: resource 'a-qpu' also belongs to the scheduler with Lease kube-system/fluence-a: remove it "
+         "plugin fluence: resource 'a-qpu' also belongs to the scheduler with Lease kube-system/fluence-a; remove it "
          "from one configuration"),
         ({LABEL: "c"}, {"scheduler": "fluence-b"},
-         "profiles[0].schedulerName: 'fluence-b' also belongs to the scheduler with Lease kube-system/fluence-b: "
+         "profiles[0].schedulerName: 'fluence-b' also belongs to the scheduler with Lease kube-system/fluence-b; "
          "remove it from one configuration"),
         ({"zone": "x"}, {},
          f"partition.nodeSelector: {{zone: x}} may select the same nodes as {{{LABEL}: b}} of the scheduler with Lease "
-         "kube-system/fluence-b: use different values of one label"),
+         "kube-system/fluence-b; use different values of one label"),
     ],
     ids=["device", "schedulerName", "nodes"],
 )  # fmt: skip

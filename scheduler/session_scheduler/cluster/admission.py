@@ -81,7 +81,7 @@ class Admission:
             return self._default
         found = self._classes.get(name)
         if found is None:
-            raise FieldError(where, f"no PriorityClass with name {name!r} was found: add its manifest, "
+            raise FieldError(where, f"no PriorityClass with name {name!r} was found; add its manifest, "
                              "or remove the field")  # fmt: skip
         return found
 

@@ -154,10 +154,10 @@ class ApiFields:
         if below := self._below(name, path, fields):
             return f"unknown field: {name} is a field of {below}, so indent it more"
         if near := get_close_matches(name, fields, 1, 0.6):
-            return f"unknown field: did you mean {near[0]}?"
+            return f"unknown field; did you mean {near[0]}?"
         if len(fields) > _MOST_NAMED:
-            return "unknown field: correct its name, or remove it"
-        return f"unknown field: use one of {', '.join(sorted(fields))}" if fields else "unknown field: remove it"
+            return "unknown field; correct its name, or remove it"
+        return f"unknown field; use one of {', '.join(sorted(fields))}" if fields else "unknown field; remove it"
 
 
 def _wrong_values(value: object, allowed: tuple[str, ...], path: str) -> Iterator[tuple[str, str]]:
@@ -167,7 +167,7 @@ def _wrong_values(value: object, allowed: tuple[str, ...], path: str) -> Iterato
         if isinstance(text, str) and text and text not in allowed:
             near = get_close_matches(text, allowed, 1, 0.6)
             remedy = f"did you mean {near[0]}?" if near else f"use {' or '.join(allowed)}"
-            yield path if number is None else f"{path}[{number}]", f"{text!r} is not a valid value: {remedy}"
+            yield path if number is None else f"{path}[{number}]", f"{text!r} is not a valid value; {remedy}"
 
 
 def _text_problem(value: object, expected: str) -> str:

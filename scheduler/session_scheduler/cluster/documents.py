@@ -131,7 +131,7 @@ class Document:
         except msgspec.ValidationError as error:
             field, problem = explain_type_error(str(error), self.tree())
             if problem == "Integer value out of range":  # msgspec's message
-                problem = "is a number with more than 64 bits: write a smaller one"
+                problem = "is a number with more than 64 bits; write a smaller one"
             raise self.error(field, problem) from None
 
     def error(self, field: str, problem: str) -> ManifestError:
@@ -153,7 +153,7 @@ def read_documents(paths: Sequence[str], stdin: BinaryIO | None) -> Iterator[Doc
     for path in paths:
         if path == "-":
             if stdin is None:
-                raise ManifestError("is closed: pipe a manifest into it, or name a file", file=STDIN)
+                raise ManifestError("is closed; pipe a manifest into it, or name a file", file=STDIN)
             yield from _documents(STDIN, _read(stdin, STDIN))
             continue
         for file in files_of(path):
@@ -169,7 +169,7 @@ def read_documents(paths: Sequence[str], stdin: BinaryIO | None) -> Iterator[Doc
 def files_of(path: str) -> list[Path]:
     """The file, or those of a directory (*.yaml, *.yml and *.json, not below) by name. Raises ManifestError."""
     if not path:  # from an unset variable; Path("") would be the working directory
-        raise ManifestError("is an empty name: name a file, a directory or -", file="''")
+        raise ManifestError("is an empty name; name a file, a directory or -", file="''")
     place = Path(path)
     if not place.is_dir():
         return [place]
@@ -183,7 +183,7 @@ def files_of(path: str) -> list[Path]:
 
 
 def _unreadable(file: str, error: OSError) -> ManifestError:
-    return ManifestError(f"cannot be read: {error.strerror}: name a readable file or directory, or -", file=file)
+    return ManifestError(f"cannot be read: {error.strerror}; name a readable file or directory, or -", file=file)
 
 
 def _read(stream: BinaryIO, file: str) -> bytes:
@@ -192,7 +192,7 @@ def _read(stream: BinaryIO, file: str) -> bytes:
     except OSError as error:
         raise _unreadable(file, error) from None
     if len(text) > MAX_BYTES:
-        raise ManifestError(f"is larger than {MAX_BYTES >> 20} MiB: split it", file=file)
+        raise ManifestError(f"is larger than {MAX_BYTES >> 20} MiB; split it", file=file)
     return text
 
 
@@ -216,7 +216,7 @@ def _documents(file: str, text: bytes) -> Iterator[Document]:
     except YamlError as error:
         problem = str(error)
         if "set_int_max_str_digits" in problem:  # Python's message is for programmers
-            problem = "contains a number with thousands of digits: shorten it"
+            problem = "contains a number with thousands of digits; shorten it"
         raise ManifestError(problem, file=file) from None
 
 
@@ -261,7 +261,7 @@ def _item(file: str, place: str, parent: _Head, text: bytes) -> Iterator[Documen
 def _saved(file: str, place: str, _: _Head, text: bytes) -> Iterator[Document]:
     head = _head_of(text)
     if not head.kind:
-        raise _bad_snapshot(file, place, "expected an object with a kind: take the snapshot again")
+        raise _bad_snapshot(file, place, "expected an object with a kind; take the snapshot again")
     yield Document(file, place, head.api_version, head.kind, text, saved=True)
 
 
@@ -270,24 +270,24 @@ def _bad_snapshot(file: str, place: str, problem: str, field: str = "") -> Manif
 
 
 def _other_snapshot(file: str, place: str, api_version: object) -> ManifestError:
-    problem = f"expected {CONFIG_API_VERSION}, got {api_version!r}: take the snapshot again with this version"
+    problem = f"expected {CONFIG_API_VERSION}, got {api_version!r}; take the snapshot again with this version"
     return _bad_snapshot(file, place, problem, "apiVersion")
 
 
 def _snapshot(file: str, place: str, configuration: Any) -> Document:
     if not isinstance(configuration, dict):
-        raise _bad_snapshot(file, place, "must be a mapping: take the snapshot again", "configuration")
+        raise _bad_snapshot(file, place, "must be a mapping; take the snapshot again", "configuration")
     return Document(file, place, CONFIG_API_VERSION, SNAPSHOT, configuration)
 
 
 def _snapshot_tree(file: str, place: str, tree: dict[str, Any]) -> Iterator[Document]:
     items = tree.get("items")
     if not isinstance(items, list):
-        raise _bad_snapshot(file, place, "must be a list of objects: take the snapshot again", "items")
+        raise _bad_snapshot(file, place, "must be a list of objects; take the snapshot again", "items")
     yield _snapshot(file, place, tree.get("configuration", {}))
     for number, item in enumerate(items):
         if not isinstance(item, dict) or not isinstance(item.get("kind"), str) or not item["kind"]:
-            raise _bad_snapshot(file, f"items[{number}]", "expected an object with a kind: take the snapshot again")
+            raise _bad_snapshot(file, f"items[{number}]", "expected an object with a kind; take the snapshot again")
         yield Document(file, f"items[{number}]", str(item.get("apiVersion", "")), item["kind"], item, saved=True)
 
 
@@ -306,12 +306,12 @@ def _tree_documents(file: str, place: str, value: Any, parent: _Head | None = No
         tree = {"apiVersion": parent.api_version, "kind": parent.kind.removesuffix("List"), **tree}
     for field, example in (("kind", "Pod"), ("apiVersion", "v1")):
         if not isinstance(tree.get(field), str) or not tree[field]:
-            raise ManifestError(f"is missing: add it, for example {field}: {example}", file=file,
+            raise ManifestError(f"is missing; add it, for example {field}: {example}", file=file,
                                 object=_what(tree, place), field=field)  # fmt: skip
     if tree["kind"] == "List" or ("items" in tree and tree["kind"].endswith("List")):
         head = _Head(kind=tree["kind"], api_version=tree["apiVersion"])
         if not isinstance(tree.get("items"), list):
-            raise ManifestError("must be a list of objects: write one entry for each object, or []", file=file,
+            raise ManifestError("must be a list of objects; write one entry for each object, or []", file=file,
                                 object=_what(tree, place), field="items")  # fmt: skip
         for number, item in enumerate(tree["items"]):
             yield from _tree_documents(file, f"{place}, items[{number}]", item, head)
@@ -336,7 +336,7 @@ def _what(tree: dict[str, Any], place: str) -> str:
 
 def _without_nulls(value: Any, file: str, place: str, depth: int = 0) -> Any:
     if depth > _LIMITS.depth:
-        raise ManifestError(f"is nested deeper than {_LIMITS.depth} levels: flatten it", file=file, object=place)
+        raise ManifestError(f"is nested deeper than {_LIMITS.depth} levels; flatten it", file=file, object=place)
     if isinstance(value, dict):
         return {k: _without_nulls(v, file, place, depth + 1) for k, v in value.items() if v is not None}
     if isinstance(value, list):

@@ -262,7 +262,7 @@ def _problems_of(place: str, field: str, wanted: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:  # ssl.SSLError, binascii.Error and UnicodeDecodeError, too
-        raise InputError(f"{place}.tlsConfig.{field}: cannot be used ({error}): give {wanted}") from error
+        raise InputError(f"{place}.tlsConfig.{field}: cannot be used ({error}); give {wanted}") from error
 
 
 def _text(data: str, file: str) -> str:

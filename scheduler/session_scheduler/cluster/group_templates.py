@@ -45,15 +45,15 @@ def check_group_workload(workload: GroupWorkload) -> None:
     check_metadata(workload.metadata)
     templates = workload.spec.pod_group_templates
     if not 1 <= len(templates) <= _MOST_TEMPLATES:
-        raise FieldError("spec.podGroupTemplates", f"has {len(templates)} entries: use 1 to {_MOST_TEMPLATES}")
+        raise FieldError("spec.podGroupTemplates", f"has {len(templates)} entries; use 1 to {_MOST_TEMPLATES}")
     names: set[str] = set()
     for number, template in enumerate(templates):
         where = f"spec.podGroupTemplates[{number}]"
         if not is_dns_label(template.name):
-            raise FieldError(f"{where}.name", f"{template.name!r} is not a valid name: "
+            raise FieldError(f"{where}.name", f"{template.name!r} is not a valid name; "
                              "use up to 63 characters of a-z, 0-9 and '-'")  # fmt: skip
         if template.name in names:
-            raise FieldError(f"{where}.name", f"{template.name!r} is used twice: rename one")
+            raise FieldError(f"{where}.name", f"{template.name!r} is used twice; rename one")
         names.add(template.name)
         check_group_policy(template.scheduling_policy, template.scheduling_constraints, where)
 
@@ -70,10 +70,10 @@ def check_template(group: PodGroup, workloads: Iterable[GroupWorkload]) -> None:
         if (metadata.namespace, metadata.name) == (group.metadata.namespace, named.workload_name):
             if all(one.name != named.pod_group_template_name for one in workload.spec.pod_group_templates):
                 raise FieldError(f"{where}.podGroupTemplateName", f"Workload {named.workload_name!r} has no template "
-                                 f"{named.pod_group_template_name!r}: use one of its templates")  # fmt: skip
+                                 f"{named.pod_group_template_name!r}; use one of its templates")  # fmt: skip
             return
     raise FieldError(f"{where}.workloadName", f"namespace {group.metadata.namespace} has no Workload "
-                     f"{named.workload_name!r}: add its manifest, or remove the reference")  # fmt: skip
+                     f"{named.workload_name!r}; add its manifest, or remove the reference")  # fmt: skip
 
 
 def is_gang_of_job(spec: JobSpec) -> bool:

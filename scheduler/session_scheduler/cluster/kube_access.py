@@ -70,7 +70,7 @@ async def load_access(kubeconfig: str | None, context: str | None) -> Access:
         return await _from_files(files, context)
     if IN_CLUSTER in os.environ:
         return await _from_pod()
-    raise InputError(f"no cluster is configured: pass --kubeconfig, set KUBECONFIG, or create {_DEFAULT_FILE}")
+    raise InputError(f"no cluster is configured; pass --kubeconfig, set KUBECONFIG, or create {_DEFAULT_FILE}")
 
 
 def namespace_of(kubeconfig: str | None, context: str | None) -> str:
@@ -163,7 +163,7 @@ def _check_types(files: str, cluster: Mapping[str, Any], user: Mapping[str, Any]
         if name != "extensions" and value is not None and not isinstance(value, type_):
             raise _wrong(files, f"{name}: expected {expected}, got {value!r}")
     if cluster.get(_INSECURE) and (cluster.get(_CA) or cluster.get(f"{_CA}-data")):
-        raise _wrong(files, f"{_INSECURE} and {_CA} are mutually exclusive: remove one of them")
+        raise _wrong(files, f"{_INSECURE} and {_CA} are mutually exclusive; remove one of them")
 
 
 def _named(document: Mapping[str, Any], kind: str, name: str) -> Mapping[str, Any]:
@@ -246,7 +246,7 @@ async def _from_pod() -> Access:
         token.read()
         tls = api_server_tls(cafile=str(_ACCOUNT / "ca.crt"))
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot use the pod's service account: {one_line(str(error))}: mount its token "
+        raise InputError(f"cannot use the pod's service account: {one_line(str(error))}; mount its token "
                          "(automountServiceAccountToken), or pass --kubeconfig") from None  # fmt: skip
     return Access(server=server, tls=tls, authorization=token.header, renew=_from_pod)
 
@@ -317,4 +317,4 @@ def _tls(server: str, cadata: str | None = None, cafile: str | None = None, *, v
 
 
 def _wrong(files: str, problem: object) -> InputError:
-    return InputError(f"kubeconfig {files}: {one_line(str(problem))}: correct it, or use another file")
+    return InputError(f"kubeconfig {files}: {one_line(str(problem))}; correct it, or use another file")

@@ -25,7 +25,7 @@ from session_scheduler.cluster.errors import (
 )
 
 _MESSAGE_LIMIT = 1024
-_NO_SUCH_API = "the API server does not serve this API: is its CustomResourceDefinition installed?"
+_NO_SUCH_API = "the API server does not serve this API; is its CustomResourceDefinition installed?"
 """Explains a 404 that has no Status. For a missing object of a known API the API server sends one."""
 _KINDS: dict[int, type[ClusterError]] = {
     HTTPStatus.UNAUTHORIZED: Forbidden,

@@ -251,7 +251,7 @@ def resource_of(kind: type[Kube], api_version: str = "") -> Resource[Kube]:
     for resource in POD_GROUPS:
         if resource.api_version == wanted:
             return resource  # type: ignore[return-value]
-    raise Invalid(f"PodGroup: unknown apiVersion {api_version!r}: use one of "
+    raise Invalid(f"PodGroup: unknown apiVersion {api_version!r}; use one of "
                   f"{', '.join(resource.api_version for resource in POD_GROUPS)}")  # fmt: skip
 
 

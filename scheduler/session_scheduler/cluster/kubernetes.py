@@ -168,7 +168,7 @@ class KubernetesCluster:
         versions = split_versions(resource_version)
         # API servers use decimal numbers and respond to others with a 500. 0 would mean any moment, and miss changes.
         if len(versions) != len(resources) or not all(part.isdecimal() and int(part) for part in versions):
-            raise Invalid(f"resourceVersion {resource_version!r} is not valid: use one from a list or an event")
+            raise Invalid(f"resourceVersion {resource_version!r} is not valid; use one from a list or an event")
         pairs = zip(resources, versions, strict=True)
         watches = [watch_one(self._client, resource, version, selectors(labels)) for resource, version in pairs]
         async with aclosing(watches[0] if len(watches) == 1 else merged(watches, versions)) as events:

@@ -164,7 +164,7 @@ class _Kind:
                 try:
                     return version.read(document.typed(WirePodGroup))
                 except msgspec.ValidationError as error:
-                    raise document.error("spec", f"{error}: see the reference of {version.api_version}") from None
+                    raise document.error("spec", f"{error}; see the reference of {version.api_version}") from None
         return document.typed(self.type)
 
 
@@ -271,7 +271,7 @@ def _kind_of(document: Document) -> _Kind | None:
         return entry
     if entry is not None or (_is_builtin(document) and document.kind in _GROUPS):
         wanted = " or ".join(_GROUPS[document.kind])
-        raise document.error("apiVersion", f"{document.api_version!r} has no {document.kind}: use {wanted}")
+        raise document.error("apiVersion", f"{document.api_version!r} has no {document.kind}; use {wanted}")
     return None
 
 
@@ -284,7 +284,7 @@ def _invalid_fields(document: Document, validate: FieldValidation) -> list[Manif
     if not near and isinstance(content, bytes) and api_fields().is_valid(document.api_version, document.kind, content):
         return []
     if near:
-        found = [document.error("kind", f"{document.api_version} has no {document.kind}: did you mean {near}?")]
+        found = [document.error("kind", f"{document.api_version} has no {document.kind}; did you mean {near}?")]
     else:
         problems = api_fields().problems(document.api_version, document.kind, document.tree())
         found = [document.error(field, problem) for field, problem in problems]
@@ -344,7 +344,7 @@ class _Loader:
         value = _placed(kind.read(document))
         metadata = value.metadata
         if not metadata.name and not (isinstance(value, Pod) and metadata.generate_name):
-            raise document.error("metadata.name", "is missing: name the object")
+            raise document.error("metadata.name", "is missing; name the object")
         try:
             kind.check(value)
         except FieldError as error:
@@ -359,7 +359,7 @@ class _Loader:
         """Begin a snapshot. Only one is allowed, and none together with a live cluster."""
         other = self._configuration.file if self._configuration is not None else "the live cluster"
         if self._configuration is not None or self._there:
-            raise document.error("", f"the initial state already comes from {other}: use one of the two")
+            raise document.error("", f"the initial state already comes from {other}; use one of the two")
         self._configuration = SavedConfiguration(document.file, document.tree())
 
     def _register(self, obj: PortObject, document: Document | None) -> None:
@@ -379,14 +379,14 @@ class _Loader:
         if other is not document:
             owner = f"{other.name} in {other.file}" if other is not None else "an object in the cluster"
             raise document.error(
-                "metadata.uid", f"{uid!r} is also the uid of {owner}: remove metadata.uid from one of them"
+                "metadata.uid", f"{uid!r} is also the uid of {owner}; remove metadata.uid from one of them"
             )
 
     def _claim(self, document: Document, kind: str, metadata: ObjectMeta, where: str) -> None:
         """Reserve the name. Raises ManifestError if another object has it."""
         key = (kind, metadata.namespace, metadata.name)
         if key in self._files:
-            raise document.error(where, f"{metadata.name!r} already exists in {self._files[key]}: rename or remove one")
+            raise document.error(where, f"{metadata.name!r} already exists in {self._files[key]}; rename or remove one")
         self._files[key] = document.file
 
     def finish(self) -> LoadedManifests:

@@ -151,7 +151,7 @@ class MemoryCluster:
     ) -> AsyncGenerator[WatchEvent[Kube], None]:
         """See `port.Cluster`."""
         if not resource_version.isdecimal():
-            raise Invalid(f"resourceVersion {resource_version!r} is not valid: use one from a list or an event")
+            raise Invalid(f"resourceVersion {resource_version!r} is not valid; use one from a list or an event")
         events = self._store(kind).history.since(int(resource_version))
         return _with_labels(events, labels) if labels else events
 
@@ -350,7 +350,7 @@ class MemoryCluster:
         about = f"event about {described(event.regarding)}"
         size = len(event.note.encode())
         if size > EVENT_NOTE_LIMIT:
-            raise Invalid(f"{about}: note: has {size} bytes, more than {EVENT_NOTE_LIMIT}: shorten it")
+            raise Invalid(f"{about}: note: has {size} bytes, more than {EVENT_NOTE_LIMIT}; shorten it")
         if not event.action or not event.reason:
             raise Invalid(f"{about}: action and reason are required")
         name = event.name or event_name(event.regarding, f"{len(self.events) + 1:x}")

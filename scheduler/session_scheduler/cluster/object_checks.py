@@ -52,7 +52,7 @@ def _check_one_of(value: object, allowed: Sequence[str], where: str) -> None:
 def check_pod_spec(spec: PodSpec, where: str = "spec") -> None:
     """Raise FieldError for the first field of a pod's spec that the API server would reject."""
     if not spec.containers:
-        raise FieldError(f"{where}.containers", "is empty: add at least one, for example - {name: main, image: IMAGE}")
+        raise FieldError(f"{where}.containers", "is empty; add at least one, for example - {name: main, image: IMAGE}")
     names: dict[str, str] = {}
     for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
         for number, container in enumerate(containers):
@@ -79,12 +79,12 @@ def check_pod_spec(spec: PodSpec, where: str = "spec") -> None:
 def _check_container_name(name: str, where: str, seen: dict[str, str]) -> None:
     """Check that the name is unique among containers and init containers. `seen` maps names to their positions."""
     if not name:
-        raise FieldError(f"{where}.name", "is missing: name the container, for example main")
+        raise FieldError(f"{where}.name", "is missing; name the container, for example main")
     if not is_dns_label(name):
-        raise FieldError(f"{where}.name", f"{name!r} is not a valid container name: use up to 63 "
+        raise FieldError(f"{where}.name", f"{name!r} is not a valid container name; use up to 63 "
                          "lower-case letters, digits and '-'")  # fmt: skip
     if name in seen:
-        raise FieldError(f"{where}.name", f"{name!r} is already the name of {seen[name]}: rename one")
+        raise FieldError(f"{where}.name", f"{name!r} is already the name of {seen[name]}; rename one")
     seen[name] = where
 
 
@@ -100,14 +100,14 @@ def _check_resources(resources: ResourceRequirements, where: str) -> None:
     for name, limit in resources.limits.items():
         request = resources.requests.get(name, limit)
         if thousandths(request) > thousandths(limit):
-            raise FieldError(at(f"{where}.requests", name), f"{request!r} is more than the limit {limit!r}: "
+            raise FieldError(at(f"{where}.requests", name), f"{request!r} is more than the limit {limit!r}; "
                              "lower it or raise the limit")  # fmt: skip
 
 
 def _check_port(port: ContainerPort, where: str) -> None:
     for field, number in (("containerPort", port.container_port), ("hostPort", port.host_port)):
         if not 0 <= number <= 65535:
-            raise FieldError(f"{where}.{field}", f"{number} is not a valid port: use 1 to 65535")
+            raise FieldError(f"{where}.{field}", f"{number} is not a valid port; use 1 to 65535")
     _check_one_of(port.protocol or "TCP", _PROTOCOLS, f"{where}.protocol")
     if port.host_ip:
         try:
@@ -120,10 +120,10 @@ def _check_toleration(toleration: Toleration, where: str) -> None:
     if toleration.key:
         check_key(toleration.key, f"{where}.key")
     elif toleration.operator != "Exists":
-        raise FieldError(f"{where}.operator", "must be Exists when key is empty: set the key, or tolerate all taints")
+        raise FieldError(f"{where}.operator", "must be Exists when key is empty; set the key, or tolerate all taints")
     _check_one_of(toleration.operator or "Equal", ("Equal", "Exists", "Lt", "Gt"), f"{where}.operator")
     if toleration.operator == "Exists" and toleration.value:
-        raise FieldError(f"{where}.value", "must be empty when operator is Exists: remove it, or use Equal")
+        raise FieldError(f"{where}.value", "must be empty when operator is Exists; remove it, or use Equal")
     check_value(toleration.value, f"{where}.value")
     if toleration.effect:
         _check_one_of(toleration.effect, _EFFECTS, f"{where}.effect")
@@ -133,7 +133,7 @@ def _check_toleration(toleration: Toleration, where: str) -> None:
 
 def _check_weight(weight: object, where: str) -> None:
     if not isinstance(weight, int) or isinstance(weight, bool) or not 1 <= weight <= 100:
-        raise FieldError(where, f"{weight!r} is not a valid weight: use 1 to 100")
+        raise FieldError(where, f"{weight!r} is not a valid weight; use 1 to 100")
 
 
 def _check_node_affinity(affinity: NodeAffinity | None, where: str) -> None:
@@ -142,7 +142,7 @@ def _check_node_affinity(affinity: NodeAffinity | None, where: str) -> None:
     if affinity.required is not None:
         terms = f"{where}.{REQUIRED_TERMS}.nodeSelectorTerms"
         if not affinity.required.node_selector_terms:
-            raise FieldError(terms, "is empty: add at least one term")
+            raise FieldError(terms, "is empty; add at least one term")
         for number, term in enumerate(affinity.required.node_selector_terms):
             check_node_selector_term(term, f"{terms}[{number}]")
     for number, preferred in enumerate(affinity.preferred):
@@ -172,7 +172,7 @@ def _check_pod_affinity(affinity: dict[str, Any] | None, where: str) -> None:
 def _check_topology_key(value: dict[str, Any], where: str) -> None:
     key = value.get("topologyKey")
     if not isinstance(key, str) or not key:
-        raise FieldError(f"{where}.topologyKey", "is missing: name a node label, for example kubernetes.io/hostname")
+        raise FieldError(f"{where}.topologyKey", "is missing; name a node label, for example kubernetes.io/hostname")
     check_key(key, f"{where}.topologyKey")
 
 
@@ -183,7 +183,7 @@ def _check_selector_field(value: dict[str, Any], field: str, where: str) -> None
 
 def _check_pod_term(term: Any, where: str) -> None:
     if not isinstance(term, dict):
-        raise FieldError(where, "is missing: add a mapping with topologyKey and labelSelector")
+        raise FieldError(where, "is missing; add a mapping with topologyKey and labelSelector")
     _check_topology_key(term, where)
     _check_selector_field(term, "labelSelector", where)
     _check_selector_field(term, "namespaceSelector", where)
@@ -242,12 +242,12 @@ def check_pod_group(group: PodGroup) -> None:
 def check_group_policy(policy: SchedulingPolicy | None, constraints: SchedulingConstraints | None, where: str) -> None:
     """Raise FieldError for an invalid policy or constraint of a group, or of a template at `where`."""
     if policy is None or (policy.gang is None) == (policy.basic is None):
-        raise FieldError(f"{where}.schedulingPolicy", "must have exactly one of gang and basic: write gang: "
+        raise FieldError(f"{where}.schedulingPolicy", "must have exactly one of gang and basic; write gang: "
                          "{minCount: N} or basic: {}")  # fmt: skip
     for number, constraint in enumerate(constraints.topology if constraints is not None else ()):
         entry = f"{where}.schedulingConstraints.topology[{number}]"
         if number:
-            raise FieldError(entry, "only one topology constraint is allowed: remove this one")
+            raise FieldError(entry, "only one topology constraint is allowed; remove this one")
         check_key(constraint.key, f"{entry}.key")
     if policy.gang is not None and policy.gang.min_count < 1:
         raise FieldError(f"{where}.schedulingPolicy.gang.minCount",

@@ -117,7 +117,7 @@ class PartitionClaims:
         if self._config.leader_election.enabled and self._config.partition is not None and size > _LIMIT:
             raise PartitionError(
                 f"{self._config.source}: partition: its queues and resources take {size} bytes in an annotation of the "
-                f"Lease, and the limit is {_LIMIT}: use fewer or shorter names"
+                f"Lease, and the limit is {_LIMIT}; use fewer or shorter names"
             )
 
     async def _compare(self, cluster: Cluster) -> None:
@@ -147,7 +147,7 @@ class PartitionClaims:
                 if refused >= RETRY_SECONDS:
                     raise PartitionError(
                         f"{self._config.source}: partition: the scheduler needs permission to list Leases in "
-                        f"{namespace}, because they show the partitions of other schedulers: grant it as in the Role "
+                        f"{namespace}, because they show the partitions of other schedulers; grant it as in the Role "
                         f"fluence of deploy/fluence.yaml ({error})"
                     ) from error
                 _log.warning("retrying a failed request", request="list of Lease", after=_PAUSE, why=str(error))
@@ -156,13 +156,13 @@ class PartitionClaims:
 
     def _overlaps(self, own: Claims, other: Claims, whose: str) -> Iterator[str]:
         if own.node_selector is None:
-            yield (f"partition: is missing, but {whose} serves the nodes with {_shown(other.node_selector)}: set "
+            yield (f"partition: is missing, but {whose} serves the nodes with {_shown(other.node_selector)}; set "
                    "partition.nodeSelector in both configurations")  # fmt: skip
         elif other.node_selector is None:
-            yield f"partition.nodeSelector: {whose} serves all nodes: set its partition.nodeSelector, too"
+            yield f"partition.nodeSelector: {whose} serves all nodes; set its partition.nodeSelector, too"
         elif not are_disjoint(own.node_selector, other.node_selector):
             yield (f"partition.nodeSelector: {_shown(own.node_selector)} may select the same nodes as "
-                   f"{_shown(other.node_selector)} of {whose}: use different values of one label")  # fmt: skip
+                   f"{_shown(other.node_selector)} of {whose}; use different values of one label")  # fmt: skip
         for field, mine, theirs in (
             ("profiles[{}].schedulerName", own.scheduler_names, other.scheduler_names),
             ("queues[{}].name", own.queues, {*other.queues} - {DEFAULT_QUEUE}),  # each partition has that one
@@ -170,10 +170,10 @@ class PartitionClaims:
         ):
             for index, name in enumerate(mine):
                 if name in theirs:
-                    yield f"{field.format(index)}: {name!r} also belongs to {whose}: remove it from one configuration"
+                    yield f"{field.format(index)}: {name!r} also belongs to {whose}; remove it from one configuration"
         for kind, names in sorted(own.plugins.items()):
             for name in sorted(set(names).intersection(other.plugins.get(kind, ()))):
-                yield f"{kind} {name!r} also belongs to {whose}: remove it from one configuration"
+                yield f"{kind} {name!r} also belongs to {whose}; remove it from one configuration"
 
 
 def are_disjoint(one: Labels, other: Labels) -> bool:

@@ -31,7 +31,7 @@ class RetryLimit:
         if self._since is None:
             self._since = now
         if now - self._since >= self._seconds:
-            raise type(error)(f"failed to list {self._kind} objects for {now - self._since:.0f} s: {error}: "
+            raise type(error)(f"failed to list {self._kind} objects for {now - self._since:.0f} s: {error}; "
                               f"{remedy(self._kind, error)}") from error  # fmt: skip
 
 

@@ -64,7 +64,7 @@ def saved_object(document: Document) -> PortObject:
     """Decode an item of a snapshot. Raises ManifestError."""
     kind = _KINDS.get(document.kind)
     if kind is None:
-        raise document.error("kind", f"a snapshot cannot contain {document.kind!r}: remove the item")
+        raise document.error("kind", f"a snapshot cannot contain {document.kind!r}; remove the item")
     obj = document.typed(kind)
     if not obj.metadata.name or not obj.metadata.uid:
         field = "metadata.uid" if obj.metadata.name else "metadata.name"

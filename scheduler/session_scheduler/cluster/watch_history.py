@@ -55,12 +55,12 @@ class WatchHistory(Generic[Kube]):
     async def since(self, version: int) -> AsyncGenerator[WatchEvent[Kube], None]:
         """Yield every change after the version. Raises Gone if one of them is forgotten."""
         if version < self._forgotten:
-            raise Gone(f"too old resource version: {version} ({self._forgotten}): list again")
+            raise Gone(f"too old resource version: {version} ({self._forgotten}); list again")
         at = self._dropped + bisect_right(self._versions, version)
         ended = self._ended
         while self._ended == ended:
             if at < self._dropped:
-                raise Gone("the watch fell too far behind: list again")
+                raise Gone("the watch fell too far behind; list again")
             if at < self._dropped + len(self._events):
                 at += 1
                 yield self._events[at - 1 - self._dropped]

@@ -62,26 +62,26 @@ def check_workload(workload: Workload) -> None:
 
 def _check_count(count: int, where: str, least: int = 0) -> None:
     if not least <= count <= MAX_REPLICAS:
-        raise FieldError(where, f"{count} is out of range: use {least} to {MAX_REPLICAS}")
+        raise FieldError(where, f"{count} is out of range; use {least} to {MAX_REPLICAS}")
 
 
 def _check_selector(selector: LabelSelector, template: PodTemplate) -> None:
     check_label_selector(selector, "spec.selector")
     if not selector.match_labels and not selector.match_expressions:
-        raise FieldError("spec.selector", "is empty: select the template's labels, "
+        raise FieldError("spec.selector", "is empty; select the template's labels, "
                          "for example matchLabels: {app: NAME}")  # fmt: skip
     if not selects(selector, template.metadata.labels):
-        raise FieldError("spec.selector", "does not select spec.template.metadata.labels: make them equal")
+        raise FieldError("spec.selector", "does not select spec.template.metadata.labels; make them equal")
 
 
 def _check_plain_selector(labels: Mapping[str, str], template: PodTemplate) -> None:
     check_labels(labels, "spec.selector")
     own = template.metadata.labels
     if not labels and not own:
-        raise FieldError("spec.selector", "is empty, like the template's labels: label the template, "
+        raise FieldError("spec.selector", "is empty, like the template's labels; label the template, "
                          "for example app: NAME")  # fmt: skip
     if any(own.get(key) != value for key, value in labels.items()):
-        raise FieldError("spec.selector", "does not select spec.template.metadata.labels: make them equal")
+        raise FieldError("spec.selector", "does not select spec.template.metadata.labels; make them equal")
 
 
 def _check_job(job: JobSpec, where: str, restarts: tuple[str, ...]) -> None:

@@ -99,7 +99,7 @@ class Expansion:
             self._made += 1
             if self._made > MAX_REPLICAS:
                 raise FieldError(
-                    "spec", f"all workloads together create more than {MAX_REPLICAS} pods: use fewer replicas"
+                    "spec", f"all workloads together create more than {MAX_REPLICAS} pods; use fewer replicas"
                 )
             self._names.add(pod.key)
             yield pod

@@ -24,7 +24,7 @@ _PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 
 def _duration(text: str) -> str:
     if not 0 < _seconds(text) <= _LONGEST_SECONDS:
-        raise wrong_value(f"is {text!r}: use a duration of at most 1h, such as 500ms, 5s or 1m")
+        raise wrong_value(f"is {text!r}; use a duration of at most 1h, such as 500ms, 5s or 1m")
     return text
 
 
@@ -41,9 +41,9 @@ def _http_url(text: str) -> str:
     except ValueError:
         valid = False
     if not valid:
-        raise wrong_value(f"is {text!r}: use the extender's URL, such as https://extender.example.com:8443/scheduler")
+        raise wrong_value(f"is {text!r}; use the extender's URL, such as https://extender.example.com:8443/scheduler")
     if url.query or url.fragment:
-        raise wrong_value(f"is {text!r}: remove what follows the path; the scheduler appends /VERB")
+        raise wrong_value(f"is {text!r}; remove what follows the path; the scheduler appends /VERB")
     return text
 
 
@@ -52,7 +52,7 @@ def _extended_resource(name: str) -> str:
     prefix, slash, _ = name.rpartition("/")
     valid = slash and is_label_key(name)
     if not valid or prefix.endswith("kubernetes.io") or name.startswith("requests."):
-        raise wrong_value(f"is {name!r}: use the name of an extended resource, such as example.com/foo")
+        raise wrong_value(f"is {name!r}; use the name of an extended resource, such as example.com/foo")
     return name
 
 
@@ -80,9 +80,9 @@ class ExtenderTLS(Strict):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.insecure and (self.ca_file or self.ca_data):
-            raise wrong_value("is true, but a CA is also given: remove one of them", at=("insecure",))
+            raise wrong_value("is true, but a CA is also given; remove one of them", at=("insecure",))
         if bool(self.cert_file or self.cert_data) != bool(self.key_file or self.key_data):
-            raise wrong_value("needs both a certificate and its key: set both certFile and keyFile, or neither")
+            raise wrong_value("needs both a certificate and its key; set both certFile and keyFile, or neither")
         return self
 
 
@@ -108,12 +108,12 @@ class ExtenderConfig(Strict):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.prioritize_verb and not self.weight:
-            raise wrong_value("is 0, but prioritizeVerb is set: use 1 or more", at=("weight",))
+            raise wrong_value("is 0, but prioritizeVerb is set; use 1 or more", at=("weight",))
         secure = self.url_prefix.startswith("https:")
         if self.enable_https and not secure:
-            raise wrong_value("is true, but urlPrefix is http: use an https URL", at=("enableHTTPS",))
+            raise wrong_value("is true, but urlPrefix is http; use an https URL", at=("enableHTTPS",))
         if self.tls_config is not None and not secure:
-            raise wrong_value("is set, but urlPrefix is http: use an https URL, or remove it", at=("tlsConfig",))
+            raise wrong_value("is set, but urlPrefix is http; use an https URL, or remove it", at=("tlsConfig",))
         return self
 
     @property
@@ -133,12 +133,12 @@ def check_together(extenders: Iterable[ExtenderConfig]) -> None:
     seen: dict[str, str] = {}
     for index, extender in enumerate(extenders):
         if extender.bind_verb and binder is not None:
-            problem = f"extenders[{binder}] already binds pods: remove one of the two"
+            problem = f"extenders[{binder}] already binds pods; remove one of the two"
             raise wrong_value(problem, at=("extenders", index, "bindVerb"))
         binder = index if extender.bind_verb else binder
         for place, resource in enumerate(extender.managed_resources):
             where = f"extenders[{index}].managedResources[{place}]"
             if resource.name in seen:
-                problem = f"{resource.name!r} duplicates {seen[resource.name]}: remove one of the two"
+                problem = f"{resource.name!r} duplicates {seen[resource.name]}; remove one of the two"
                 raise wrong_value(problem, at=("extenders", index, "managedResources", place, "name"))
             seen[resource.name] = where

@@ -52,7 +52,7 @@ def without_users(text: str) -> str:
 
 
 def wrong_value(problem: str, at: Sequence[str | int] = ()) -> PydanticCustomError:
-    """An error that a validator raises: `problem` is "what: remedy", `at` the path from the model to the field."""
+    """An error that a validator raises: `problem` is "problem; remedy", `at` the path from the model to the field."""
     return PydanticCustomError(_WRONG, "{problem}", {"problem": problem, "at": tuple(at)})
 
 
@@ -102,21 +102,21 @@ def _problem(detail: ErrorDetails, model: type[BaseModel]) -> str:
     if kind == _WRONG:
         return str(context["problem"])
     if kind == "missing":
-        return "is missing: add it"
+        return "is missing; add it"
     if kind == "extra_forbidden":
         return _unknown_field(str(detail["loc"][-1]), _model_at(model, detail["loc"][:-1]))
     shown = without_users(json.dumps(detail["input"], default=repr))
     shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
     wanted = _WANTED.get(kind)
-    return f"is {shown}: {wanted.format(**context) if wanted else detail['msg'].lower()}"
+    return f"is {shown}; {wanted.format(**context)}" if wanted else f"is {shown}: {detail['msg'].lower()}"
 
 
 def _unknown_field(name: str, model: type[BaseModel] | None) -> str:
     known = sorted(_fields(model)) if model else []
     near = get_close_matches(name, known, 1, 0.6)
     if near:
-        return f"unknown field: did you mean {near[0]}?"
-    return f"unknown field: use one of {', '.join(known)}" if known else "unknown field: remove it"
+        return f"unknown field; did you mean {near[0]}?"
+    return f"unknown field; use one of {', '.join(known)}" if known else "unknown field; remove it"
 
 
 def _fields(model: type[BaseModel]) -> dict[str, Any]:

@@ -18,17 +18,17 @@ _POOL: Final = re.compile(r"[^/\s]+/\S+")
 def _valid_labels(labels: Mapping[str, str | None]) -> Mapping[str, str | None]:
     for key, value in labels.items():
         if not is_label_key(key):
-            problem = f"{key!r} is not a valid label key: use one of your nodes' labels, such as example.com/pool"
+            problem = f"{key!r} is not a valid label key; use one of your nodes' labels, such as example.com/pool"
             raise wrong_value(problem)
         if value is not None and not is_label_value(value):
-            problem = f"{value!r} is not a valid label value: use up to 63 letters, digits, '-', '_' and '.'"
+            problem = f"{value!r} is not a valid label value; use up to 63 letters, digits, '-', '_' and '.'"
             raise wrong_value(problem, at=(key,))
     return labels
 
 
 def _valid_pool(pool: str) -> str:
     if not _POOL.fullmatch(pool):
-        raise wrong_value(f"is {pool!r}: use DRIVER/POOL, as in the spec of the pool's ResourceSlices")
+        raise wrong_value(f"is {pool!r}; use DRIVER/POOL, as in the spec of the pool's ResourceSlices")
     return pool
 
 

@@ -41,7 +41,7 @@ class PluginArguments(Strict):
 
 def _known_action(name: str) -> str:
     if name not in ACTIONS:
-        raise wrong_value(f"unknown action {name!r}: use {', '.join(ACTIONS)}")
+        raise wrong_value(f"unknown action {name!r}; use {', '.join(ACTIONS)}")
     return name
 
 
@@ -50,7 +50,7 @@ def _check_distinct(field: str, key: str, names: Sequence[str]) -> None:
         if name in names[:index]:
             first = f"{field}[{names.index(name)}]"
             at = (field, index, key) if key else (field, index)
-            raise wrong_value(f"{name!r} duplicates {first}: remove one of the two", at=at)
+            raise wrong_value(f"{name!r} duplicates {first}; remove one of the two", at=at)
 
 
 def _finite(value: object) -> object:
@@ -133,7 +133,7 @@ class Backoff(Strict):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.max_seconds < self.initial_seconds:
-            problem = f"is {self.max_seconds:g}, below initialSeconds: use {self.initial_seconds:g} or more"
+            problem = f"is {self.max_seconds:g}, below initialSeconds; use {self.initial_seconds:g} or more"
             raise wrong_value(problem, at=("maxSeconds",))
         return self
 
@@ -159,7 +159,7 @@ class LeaderElection(Strict):
             ("retrySeconds", self.retry_seconds, "renewSeconds", self.renew_seconds),
         ):
             if value >= more:
-                problem = f"is {value:g}: use a value less than {less} ({more:g})"
+                problem = f"is {value:g}; use a value less than {less} ({more:g})"
                 raise wrong_value(problem, at=(field,))
         return self
 
@@ -277,7 +277,7 @@ class SchedulerConfig(Strict):
     def _distinct(self) -> Self:
         _check_distinct("actions", "", self.actions)
         if self.actions[0] != "allocate":
-            problem = f"is {self.actions[0]!r}: start with allocate; the other actions work on what it could not place"
+            problem = f"is {self.actions[0]!r}; start with allocate; the other actions work on what it could not place"
             raise wrong_value(problem, at=("actions", 0))
         _check_distinct("queues", "name", [queue.name for queue in self.queues])
         _check_distinct("deviceResources", "name", [one.name for one in self.device_resources])
@@ -328,7 +328,7 @@ def load_config(path: Path) -> SchedulerConfig:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise InputError(f"{path}: cannot be read ({reason}): name a readable configuration file") from error
+        raise InputError(f"{path}: cannot be read ({reason}); name a readable configuration file") from error
     return parse_config(text, str(path))
 
 
@@ -337,10 +337,10 @@ def parse_config(text: str, source: str) -> SchedulerConfig:
     values = read_values(text, source)
     if not isinstance(values, dict):
         raise InputError(
-            f"{source}: expected a mapping: start with `apiVersion: {CONFIG_API_VERSION}` and `kind: {KIND}`"
+            f"{source}: expected a mapping; start with `apiVersion: {CONFIG_API_VERSION}` and `kind: {KIND}`"
         )
     missing = [
-        f"{source}: {field}: is missing: add `{field}: {value}`"
+        f"{source}: {field}: is missing; add `{field}: {value}`"
         for field, value in (("apiVersion", CONFIG_API_VERSION), ("kind", KIND))
         if field not in values
     ]

@@ -44,7 +44,7 @@ DEFAULT_LIMITS = Limits()
 class YamlError(ValueError):
     """The text is not valid YAML or JSON, or exceeds a limit.
 
-    `problem` is "what: remedy"; `line` and `column` count from 1 and are None if unknown.
+    `problem` is "problem; remedy"; `line` and `column` count from 1 and are None if unknown.
     """
 
     def __init__(self, problem: str, line: int | None = None, column: int | None = None) -> None:
@@ -107,9 +107,9 @@ def _encoded(text: str | bytes, limits: Limits) -> bytes:
     except UnicodeEncodeError as error:
         line = error.object.count("\n", 0, error.start) + 1
         column = error.start - error.object.rfind("\n", 0, error.start)
-        raise YamlError("contains half a character (a lone surrogate): save it as UTF-8", line, column) from None
+        raise YamlError("contains half a character (a lone surrogate); save it as UTF-8", line, column) from None
     if len(data) > limits.bytes:
-        raise YamlError(f"is larger than {limits.bytes >> 20} MiB: split or shorten it")
+        raise YamlError(f"is larger than {limits.bytes >> 20} MiB; split or shorten it")
     return data
 
 
@@ -117,11 +117,11 @@ def _encoded(text: str | bytes, limits: Limits) -> bytes:
 
 
 def _too_deep(limits: Limits) -> str:
-    return f"is nested deeper than {limits.depth} levels: flatten it"
+    return f"is nested deeper than {limits.depth} levels; flatten it"
 
 
 def _repeated(key: str) -> str:
-    return f"key {shown(key)} appears twice in one mapping: remove one"
+    return f"key {shown(key)} appears twice in one mapping; remove one"
 
 
 def _fail(event: yaml.Event | None, problem: str) -> NoReturn:
@@ -149,9 +149,9 @@ def _json_values(data: bytes, scalars: Scalars, limits: Limits) -> list[Any]:
     except YamlError:
         raise
     except json.JSONDecodeError as error:
-        raise NotJsonError(f"is not valid JSON: {error.msg}: correct it", error.lineno, error.colno) from None
+        raise NotJsonError(f"is not valid JSON: {error.msg}; correct it", error.lineno, error.colno) from None
     except ValueError as error:  # the encoding, a constant, or a number with too many digits
-        raise NotJsonError(f"is not valid JSON: {error}: correct it") from None
+        raise NotJsonError(f"is not valid JSON: {error}; correct it") from None
     except RecursionError:
         raise YamlError(_too_deep(limits)) from None
     if _SURROGATE.search(data):
@@ -204,7 +204,7 @@ def _check_surrogates(values: list[Any]) -> None:
     try:
         json.dumps(values, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise YamlError("contains half a character (a lone surrogate): write the whole character") from None
+        raise YamlError("contains half a character (a lone surrogate); write the whole character") from None
 
 
 def _placed(error: YamlError, data: bytes, scalars: Scalars, limits: Limits) -> YamlError:
@@ -258,7 +258,7 @@ class BoundedLoader(yaml.CSafeLoader):
         """The only document's value; None for empty input."""
         value = self.get_data() if self.check_data() else None
         if self.check_data():
-            _fail(self.peek_event(), "contains a second document: keep only one")
+            _fail(self.peek_event(), "contains a second document; keep only one")
         return value
 
     def _value(self, event: Any, depth: int, is_key: bool = False) -> Any:
@@ -289,16 +289,16 @@ class BoundedLoader(yaml.CSafeLoader):
 
     def _expanded(self, event: yaml.AliasEvent) -> Any:
         if event.anchor not in self._anchors:
-            _fail(event, f"the alias *{plain(event.anchor or '')} is not defined above it: correct its name")
+            _fail(event, f"the alias *{plain(event.anchor or '')} is not defined above it; correct its name")
         anchored = self._anchors[event.anchor]
         if anchored is None:
             _fail(
-                event, f"the alias *{plain(event.anchor or '')} refers to a value that contains it: write the value out"
+                event, f"the alias *{plain(event.anchor or '')} refers to a value that contains it; write the value out"
             )
         value, size = anchored
         self._aliased += size
         if self._aliased > self._limits.aliased:
-            _fail(event, f"aliases expand to more than {self._limits.aliased} values: use fewer")
+            _fail(event, f"aliases expand to more than {self._limits.aliased} values; use fewer")
         self._size += size
         return value
 
@@ -324,7 +324,7 @@ class BoundedLoader(yaml.CSafeLoader):
         while not isinstance(event := self.get_event(), yaml.MappingEndEvent):
             key = self._value(event, depth, is_key=True)
             if not isinstance(key, str):
-                _fail(event, "expected a string as the key: quote it")
+                _fail(event, "expected a string as the key; quote it")
             if key in values:
                 _fail(event, _repeated(key))
             begin = self.get_event()
@@ -332,7 +332,7 @@ class BoundedLoader(yaml.CSafeLoader):
             if key == "<<" and isinstance(event, yaml.ScalarEvent) and event.implicit[0]:  # "<<" is a key
                 parts = value if isinstance(value, list) else [value]
                 if not all(isinstance(part, dict) for part in parts):
-                    _fail(begin, "<< expects a mapping or a list of mappings: use an alias of one")
+                    _fail(begin, "<< expects a mapping or a list of mappings; use an alias of one")
                 merged += parts
             else:
                 values[key] = value
@@ -343,7 +343,7 @@ class BoundedLoader(yaml.CSafeLoader):
 
 
 def _unsupported(event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> NoReturn:
-    _fail(event, f"tag {plain(event.tag or '')} is not supported: remove it")
+    _fail(event, f"tag {plain(event.tag or '')} is not supported; remove it")
 
 
 @contextmanager
@@ -354,9 +354,9 @@ def _loading(data: bytes, scalars: Scalars, limits: Limits) -> Iterator[BoundedL
         yield loader
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
-        problem = f"is not valid YAML: {error.problem or error.context}: correct it"
+        problem = f"is not valid YAML: {error.problem or error.context}; correct it"
         raise (YamlError(problem, mark.line + 1, mark.column + 1) if mark is not None else YamlError(problem)) from None
     except (yaml.YAMLError, UnicodeError) as error:
-        raise YamlError(f"is not valid YAML: {' '.join(str(error).split())}: correct it") from None
+        raise YamlError(f"is not valid YAML: {' '.join(str(error).split())}; correct it") from None
     finally:
         loader.dispose()

@@ -60,5 +60,5 @@ def moved(error: Exception) -> str | None:
     if new is None:
         return None
     if new.removeprefix("session_scheduler.") in _INTERNAL:
-        return f"{old} moved to {new}, which is internal: use the names in docs/reference/public-names.md"
-    return f"{old} moved to {new}: import its names from there"
+        return f"{old} moved to {new}, which is internal; use the names in docs/reference/public-names.md"
+    return f"{old} moved to {new}; import its names from there"

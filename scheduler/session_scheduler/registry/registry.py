@@ -225,7 +225,7 @@ class Registry:
             profiles.append(profile.with_arguments(plugin, arguments) if on else profile)
         if not found:
             raise InputError(
-                f"argument {', '.join(arguments)}: no profile enables the plugin {plugin}: add it to a profile"
+                f"argument {', '.join(arguments)}: no profile enables the plugin {plugin}; add it to a profile"
             )
         return config.model_copy(update={"profiles": tuple(profiles)})
 
@@ -271,7 +271,7 @@ def _check_alone(new: LoadedPlugin, place: tuple[str, str], loaded: Iterable[Loa
         if other.name == name and any(getattr(one.instance, "single", False) for one in (new, other)):
             where = ": ".join(place)
             raise PluginArgumentsError(
-                f"{where}.args: another profile has different arguments, and {name} has a single instance: "
+                f"{where}.args: another profile has different arguments, and {name} has a single instance; "
                 "write the same arguments in both profiles"
             )
 
@@ -283,7 +283,7 @@ def _check_disabled(profile: Profile, defaults: Sequence[str]) -> None:
             near = get_close_matches(plugin.name, defaults, 1, 0.6)
             remedy = f"did you mean {near[0]}?" if near else "remove the entry"
             raise PluginNotFoundError(
-                f"{where}: {plugin.name!r} is not a default plugin, so it is not enabled: {remedy}"
+                f"{where}: {plugin.name!r} is not a default plugin, so it is not enabled; {remedy}"
             )
 
 
@@ -319,7 +319,7 @@ def _find(name: str, place: tuple[str, str], sources: Sequence[PluginSource]) ->
     except PluginAmbiguousError as error:
         raise PluginAmbiguousError(f"{where}: {error}") from None
     if found is None:
-        raise PluginNotFoundError(f"{where}: no plugin {name!r} is installed: {_advice(name, sources)}")
+        raise PluginNotFoundError(f"{where}: no plugin {name!r} is installed; {_advice(name, sources)}")
     return found
 
 
@@ -329,7 +329,7 @@ def _one_of(name: str, sources: Sequence[PluginSource]) -> PluginSource | None:
     found = [source for source in found if source.origin is Origin.REGISTERED] or found
     if len(found) > 1:
         offers = " and ".join(f"{source.distribution} {source.version}" for source in found)
-        raise PluginAmbiguousError(f"plugin {name!r} is offered by {offers}: uninstall one of them")
+        raise PluginAmbiguousError(f"plugin {name!r} is offered by {offers}; uninstall one of them")
     return found[0] if found else None
 
 
@@ -361,7 +361,7 @@ def _imported(source: PluginSource) -> Builder:
     except FluenceError as error:  # its text has a remedy
         raise PluginImportError(f"{source} cannot be imported: {error}") from error
     except Exception as error:  # any exception of the import is the plugin's error
-        problem = moved(error) or f"{_problem(error)}: fix or reinstall it"
+        problem = moved(error) or f"{_problem(error)}; fix or reinstall it"
         raise PluginImportError(f"{source} cannot be imported: {problem}") from error
 
 
@@ -369,11 +369,11 @@ def _check_version(source: PluginSource, builder: Builder) -> None:
     version = getattr(builder, "api_version", None)
     if version is None and source.origin is Origin.ENTRY_POINT:
         raise PluginVersionError(
-            f"{source} declares no version of the hooks: add `api_version = {hookspecs.API_VERSION!r}` to its class"
+            f"{source} declares no version of the hooks; add `api_version = {hookspecs.API_VERSION!r}` to its class"
         )
     if version not in (None, hookspecs.API_VERSION):
         raise PluginVersionError(
-            f"{source} is built for version {version} of the hooks, but this scheduler has {hookspecs.API_VERSION}: "
+            f"{source} is built for version {version} of the hooks, but this scheduler has {hookspecs.API_VERSION}; "
             f"install matching versions"
         )
 
@@ -386,7 +386,7 @@ def _built(source: PluginSource, builder: Builder, args: Mapping[str, Any], plac
         raise PluginConstructionError(*(f"{message} [{source}]" for message in error.messages)) from error
     except Exception as error:  # any exception of the constructor is the plugin's error
         raise PluginConstructionError(
-            f"{source} cannot be instantiated: {_problem(error)}: check its arguments"
+            f"{source} cannot be instantiated: {_problem(error)}; check its arguments"
         ) from error
 
 
@@ -407,7 +407,7 @@ def _arguments(source: PluginSource, builder: Builder, args: Mapping[str, Any], 
     if not isinstance(builder, type):
         return dict(args)
     if args:
-        raise PluginArgumentsError(f"{file}: {path}.args: the plugin has no arguments: remove them [{source}]")
+        raise PluginArgumentsError(f"{file}: {path}.args: the plugin has no arguments; remove them [{source}]")
     return None
 
 
@@ -417,18 +417,18 @@ def _check_hooks(source: PluginSource, instance: object) -> None:
     except (pluggy.PluginValidationError, ValueError) as error:
         problem = " ".join(str(error).split())
         raise PluginHooksError(
-            f"{source} has a hook that does not match its specification: {problem}: fix the plugin"
+            f"{source} has a hook that does not match its specification: {problem}; fix the plugin"
         ) from error
     for hook in hookspecs.HOOKS:
         given, specified = getattr(instance, hook, None), getattr(hookspecs, hook)
         if _is_marked(given) and inspect.iscoroutinefunction(specified) != inspect.iscoroutinefunction(given):
             wanted = "async def" if inspect.iscoroutinefunction(specified) else "def"
-            raise PluginHooksError(f"{source} has a hook {hook} that must be declared with `{wanted}`: fix the plugin")
+            raise PluginHooksError(f"{source} has a hook {hook} that must be declared with `{wanted}`; fix the plugin")
         if _is_method(instance, hook) and not _is_marked(given):
             cls = instance if isinstance(instance, type) else type(instance)
             raise PluginHooksError(
                 f"{source} has a method {cls.__name__}.{hook}, which the scheduler does not call, because it is not "
-                "marked as a hook: put @hookimpl above it, or rename it"
+                "marked as a hook; put @hookimpl above it, or rename it"
             )
 
 

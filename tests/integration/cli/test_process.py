@@ -58,7 +58,7 @@ def test_a_failed_write_of_output_is_an_error_of_one_line(
 
 @pytest.mark.parametrize(
     ("redirection", "problem"),
-    [("<&-", "is closed: pipe a manifest into it"), ("0>/dev/null", "cannot be read: Bad file descriptor")],
+    [("<&-", "is closed; pipe a manifest into it"), ("0>/dev/null", "cannot be read: Bad file descriptor")],
 )
 def test_unreadable_standard_input_is_an_error_of_one_line(config: list[str], redirection: str, problem: str) -> None:
     done = _shell(redirection, "simulate", "-", *config)

@@ -76,7 +76,7 @@ def test_the_shown_configuration_has_no_secrets(tmp_path: Path) -> None:
         ("a: [", "f.yaml:"),
         (HEAD.replace("v1alpha1", "v2"), "f.yaml: apiVersion: "),
         (HEAD.replace("MasterQueue", "Scheduler"), "f.yaml: kind: "),
-        (HEAD + "statusseconds: 5", "f.yaml: statusseconds: unknown field: did you mean statusSeconds?"),
+        (HEAD + "statusseconds: 5", "f.yaml: statusseconds: unknown field; did you mean statusSeconds?"),
         (HEAD + "statusSeconds: 0", "f.yaml: statusSeconds: "),
         (HEAD + "statusSeconds: soon", "f.yaml: statusSeconds: "),
         (HEAD + "connectors: [1]", "f.yaml: connectors: "),

@@ -306,7 +306,7 @@ def test_the_arguments_of_gpu_sharing_hold() -> None:
 
 
 def test_it_has_no_arguments_and_does_nothing_without_gpu_sharing() -> None:
-    with pytest.raises(PluginArgumentsError, match="the plugin has no arguments: remove them"):
+    with pytest.raises(PluginArgumentsError, match="the plugin has no arguments; remove them"):
         FakeCluster().use("GpuFragmentation", {"wholeGpus": "reserved"}).start()
     cluster = fleet().without("GpuSharing")
     node(cluster, "a", 1)

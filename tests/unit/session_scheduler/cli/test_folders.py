@@ -160,7 +160,7 @@ def test_the_resources_of_a_directory_need_no_profile_that_enables_their_plugin(
     )
     assert placed(capsys, folder)["backend"] is None
     assert refused(capsys, "simulate", folder, "--resources", folder / "resources.yaml") == (
-        "fluence: argument resources: no profile enables the plugin fluence: add it to a profile\n"
+        "fluence: argument resources: no profile enables the plugin fluence; add it to a profile\n"
     )
 
 

@@ -242,7 +242,7 @@ def acme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 def test_an_option_of_a_plugin_becomes_its_argument(acme, files, capsys: pytest.CaptureFixture[str]):
     assert _run(files, "simulate", "fits.yaml", "--racks", "four") == 2
-    assert "args: the plugin has no arguments: remove them [plugin NodeName" in capsys.readouterr().err
+    assert "args: the plugin has no arguments; remove them [plugin NodeName" in capsys.readouterr().err
     assert _run(files, "simulate", "fits.yaml") == 0
     assert main(["simulate", "--help"]) == 0
     assert "The racks." in capsys.readouterr().out

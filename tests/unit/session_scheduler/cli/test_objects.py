@@ -151,7 +151,7 @@ def test_a_miss_suggests_a_pod_group(folder: Path, capsys: pytest.CaptureFixture
          "statefulset, daemonset, or a file"),
         ("jobs/g.yaml", "jobs/g.yaml: no pending pods in namespace default: name another object, or another namespace "
          "with -n"),
-        ("work/g.yaml", "work/g.yaml: cannot be read: No such file or directory: name a readable file or directory, "
+        ("work/g.yaml", "work/g.yaml: cannot be read: No such file or directory; name a readable file or directory, "
          "or -"),
     ],
 )  # fmt: skip

@@ -40,9 +40,9 @@ def messages(folder: Path, *manifests: dict[str, Any], name: str = "a.yaml") -> 
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        (pod(nodeselector={"disk": "ssd"}), "Pod a: spec.nodeselector: unknown field: did you mean nodeSelector?"),
+        (pod(nodeselector={"disk": "ssd"}), "Pod a: spec.nodeselector: unknown field; did you mean nodeSelector?"),
         (pod(containers=[{"name": "c", "resources": {"request": {"cpu": 1}}}]),
-         "Pod a: spec.containers[0].resources.request: unknown field: did you mean requests?"),
+         "Pod a: spec.containers[0].resources.request: unknown field; did you mean requests?"),
         (pod(containers=[{"name": "c", "tolerations": []}]),
          "Pod a: spec.containers[0].tolerations: unknown field: tolerations is a field of spec, so indent it less"),
         (pod(containers=[{"name": "c", "status": {}}]),
@@ -56,19 +56,19 @@ def messages(folder: Path, *manifests: dict[str, Any], name: str = "a.yaml") -> 
          "Deployment a: spec.nodeSelector: unknown field: nodeSelector is a field of spec.template.spec, so indent it "
          "more"),
         (manifest("Service", spec={"name": "s"}),
-         "Service a: spec.name: unknown field: correct its name, or remove it"),
-        (pod(os={"family": "linux"}), "Pod a: spec.os.family: unknown field: use one of name"),
-        (pod(gpus=2), "Pod a: spec.gpus: unknown field: correct its name, or remove it"),
+         "Service a: spec.name: unknown field; correct its name, or remove it"),
+        (pod(os={"family": "linux"}), "Pod a: spec.os.family: unknown field; use one of name"),
+        (pod(gpus=2), "Pod a: spec.gpus: unknown field; correct its name, or remove it"),
         (manifest("Node", status={"allocateable": {"cpu": 4}}),
-         "Node a: status.allocateable: unknown field: did you mean allocatable?"),
+         "Node a: status.allocateable: unknown field; did you mean allocatable?"),
         (manifest("Job", "batch/v1", spec={"paralelism": 2, "template": {}}),
-         "Job a: spec.paralelism: unknown field: did you mean parallelism?"),
+         "Job a: spec.paralelism: unknown field; did you mean parallelism?"),
         (manifest("PodGroup", "scheduling.k8s.io/v1alpha2", spec={"schedulingPolicy": {"gang": {"mincount": 2}}}),
-         "PodGroup a: spec.schedulingPolicy.gang.mincount: unknown field: did you mean minCount?"),
+         "PodGroup a: spec.schedulingPolicy.gang.mincount: unknown field; did you mean minCount?"),
         (manifest("Queue", QUEUE, spec={"over_quota_weight": 2}),
-         "Queue a: spec.over_quota_weight: unknown field: did you mean overQuotaWeight?"),
+         "Queue a: spec.over_quota_weight: unknown field; did you mean overQuotaWeight?"),
         (manifest("MasterQueue", "vk.io/v1", spec={"flavours": []}),
-         "MasterQueue a: spec.flavours: unknown field: did you mean flavors?"),
+         "MasterQueue a: spec.flavours: unknown field; did you mean flavors?"),
     ],
 )  # fmt: skip
 def test_an_unknown_field_is_an_error_with_a_remedy(found: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -108,18 +108,18 @@ def test_a_value_of_a_wrong_type_is_an_error(found: dict[str, Any], message: str
     ("found", "message"),
     [
         (pod(preemptionPolicy="never"),
-         "Pod a: spec.preemptionPolicy: 'never' is not a valid value: did you mean Never?"),
-        (pod(restartPolicy="Alway"), "Pod a: spec.restartPolicy: 'Alway' is not a valid value: did you mean Always?"),
+         "Pod a: spec.preemptionPolicy: 'never' is not a valid value; did you mean Never?"),
+        (pod(restartPolicy="Alway"), "Pod a: spec.restartPolicy: 'Alway' is not a valid value; did you mean Always?"),
         (manifest("PriorityClass", "scheduling.k8s.io/v1", value=1, preemptionPolicy="never"),
-         "PriorityClass a: preemptionPolicy: 'never' is not a valid value: did you mean Never?"),
+         "PriorityClass a: preemptionPolicy: 'never' is not a valid value; did you mean Never?"),
         (manifest("StorageClass", "storage.k8s.io/v1", provisioner="p", volumeBindingMode="waitForFirstConsumer"),
-         "StorageClass a: volumeBindingMode: 'waitForFirstConsumer' is not a valid value: did you mean "
+         "StorageClass a: volumeBindingMode: 'waitForFirstConsumer' is not a valid value; did you mean "
          "WaitForFirstConsumer?"),
         (manifest("PersistentVolumeClaim", spec={"accessModes": ["ReadWriteMany", "ReadWriteOnc"]}),
-         "PersistentVolumeClaim a: spec.accessModes[1]: 'ReadWriteOnc' is not a valid value: did you mean "
+         "PersistentVolumeClaim a: spec.accessModes[1]: 'ReadWriteOnc' is not a valid value; did you mean "
          "ReadWriteOnce?"),
         (manifest("PersistentVolume", spec={"volumeMode": "file"}),
-         "PersistentVolume a: spec.volumeMode: 'file' is not a valid value: use Filesystem or Block"),
+         "PersistentVolume a: spec.volumeMode: 'file' is not a valid value; use Filesystem or Block"),
     ],
 )  # fmt: skip
 def test_a_misspelt_value_is_an_error_with_a_suggestion(found: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -129,11 +129,11 @@ def test_a_misspelt_value_is_an_error_with_a_suggestion(found: dict[str, Any], m
 @pytest.mark.parametrize(
     ("found", "message"),
     [
-        (manifest("Pdo"), "Pdo a: kind: v1 has no Pdo: did you mean Pod?"),
-        (manifest("pod"), "pod a: kind: v1 has no pod: did you mean Pod?"),
-        (manifest("Deploymnt"), "Deploymnt a: kind: v1 has no Deploymnt: did you mean Deployment of apps/v1?"),
+        (manifest("Pdo"), "Pdo a: kind: v1 has no Pdo; did you mean Pod?"),
+        (manifest("pod"), "pod a: kind: v1 has no pod; did you mean Pod?"),
+        (manifest("Deploymnt"), "Deploymnt a: kind: v1 has no Deploymnt; did you mean Deployment of apps/v1?"),
         (manifest("PodGroups", "scheduling.x-k8s.io/v1alpha1"),
-         "PodGroups a: kind: scheduling.x-k8s.io/v1alpha1 has no PodGroups: did you mean PodGroup?"),
+         "PodGroups a: kind: scheduling.x-k8s.io/v1alpha1 has no PodGroups; did you mean PodGroup?"),
     ],
 )  # fmt: skip
 def test_a_misspelt_kind_is_an_error_with_a_suggestion(found: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -168,12 +168,12 @@ def test_every_invalid_field_of_every_file_is_reported_at_once(
         captured = capsys.readouterr()
         assert captured.out == ""
         assert captured.err.splitlines() == [
-            "fluence: a.yaml: Pod a: spec.nodename: unknown field: did you mean nodeName?",
-            "fluence: a.yaml: Pod (document 2): metadata.name: is missing: name the object",
+            "fluence: a.yaml: Pod a: spec.nodename: unknown field; did you mean nodeName?",
+            "fluence: a.yaml: Pod (document 2): metadata.name: is missing; name the object",
             "fluence: b.json: Pod a: spec.hostPID: must be true or false, not 1",
-            "fluence: b.json: Nod a: kind: v1 has no Nod: did you mean Node?",
-            "fluence: b.json: Pod a: spec.tolerations[0].kee: unknown field: did you mean key?",
-            "fluence: b.json: Pod a: spec.tolerations[0].efect: unknown field: did you mean effect?",
+            "fluence: b.json: Nod a: kind: v1 has no Nod; did you mean Node?",
+            "fluence: b.json: Pod a: spec.tolerations[0].kee: unknown field; did you mean key?",
+            "fluence: b.json: Pod a: spec.tolerations[0].efect: unknown field; did you mean effect?",
         ]
 
 
@@ -198,8 +198,8 @@ def test_an_invalid_field_beside_valid_ones_of_other_objects_is_an_error(tmp_pat
     pods = [pod(), {**pod(), "metadata": {"name": "b", "label": {}}}, {**pod(), "sepc": {}}, pod(priority="high")]
     listed = {"apiVersion": "v1", "kind": "List", "items": pods}
     assert messages(tmp_path, listed, name="pods.json") == [
-        "Pod b: metadata.label: unknown field: did you mean labels?",
-        "Pod a: sepc: unknown field: did you mean spec?",
+        "Pod b: metadata.label: unknown field; did you mean labels?",
+        "Pod a: sepc: unknown field; did you mean spec?",
         "Pod a: spec.priority: must be a whole number, not 'high'",
     ]
 
@@ -209,7 +209,7 @@ def test_validate_warn_logs_the_findings_and_ignore_reports_none(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("a.json").write_text(json.dumps(pod(nodeselector={}, schedulerName="fluence")))
-    warning = "a.json: Pod a: spec.nodeselector: unknown field: did you mean nodeSelector?"
+    warning = "a.json: Pod a: spec.nodeselector: unknown field; did you mean nodeSelector?"
     for command in ("simulate", "explain", "status", "queues", "snapshot"):
         assert main([command, "a.json", "--validate", "warn"]) in (0, 1)
         assert warning in capsys.readouterr().err
@@ -224,7 +224,7 @@ def test_files_of_added_nodes_are_validated_too(
     Path("a.json").write_text(json.dumps(pod(schedulerName="fluence")))
     Path("n.json").write_text(json.dumps(manifest("Node", status={"alocatable": {}})))
     assert main(["simulate", "a.json", "--add-nodes", "n.json"]) == 2
-    assert "n.json: Node a: status.alocatable: unknown field: did you mean allocatable?" in capsys.readouterr().err
+    assert "n.json: Node a: status.alocatable: unknown field; did you mean allocatable?" in capsys.readouterr().err
     assert main(["simulate", "a.json", "--add-nodes", "n.json", "--validate", "ignore"]) == 1
 
 

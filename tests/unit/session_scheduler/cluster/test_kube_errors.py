@@ -60,7 +60,7 @@ def test_the_error_for_an_unserved_path_differs_from_that_for_a_missing_object()
     unserved = refusal(404, b"404 page not found\n", {}, "JobSet ns/j")
     assert isinstance(unserved.error, NotFound)
     assert str(unserved.error) == (
-        "JobSet ns/j: 404: 404 page not found: the API server does not serve this API: "
+        "JobSet ns/j: 404: 404 page not found: the API server does not serve this API; "
         "is its CustomResourceDefinition installed?"
     )
     missing = refusal(404, body(message='jobsets "j" not found'), {}, "JobSet ns/j")

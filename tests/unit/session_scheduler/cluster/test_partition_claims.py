@@ -62,7 +62,7 @@ async def test_labels_that_one_node_may_have_are_an_error(selector: str) -> None
     text = f"profiles: [{{schedulerName: other}}]\npartition: {{nodeSelector: {selector}}}"
     assert await lines(MINE, other(text)) == [
         f"f.yaml: partition.nodeSelector: {{pool: a}} may select the same nodes as {selector} of the scheduler with "
-        "Lease kube-system/fluence-other: use different values of one label"
+        "Lease kube-system/fluence-other; use different values of one label"
     ]
 
 
@@ -78,7 +78,7 @@ profiles: [{schedulerName: another}, {schedulerName: mine}]
 partition: {nodeSelector: {pool: b}, devicePools: [driver/fabric, driver/x]}
 queues: [{name: default}, {name: research}]
 """
-    theirs = "also belongs to the scheduler with Lease kube-system/fluence-other: remove it from one configuration"
+    theirs = "also belongs to the scheduler with Lease kube-system/fluence-other; remove it from one configuration"
     assert await lines(MINE, other(text, ("ibm-1", "ibm-2")), resources=("ibm-0", "ibm-1")) == [
         f"f.yaml: profiles[0].schedulerName: 'mine' {theirs}",
         f"f.yaml: queues[0].name: 'research' {theirs}",
@@ -90,13 +90,13 @@ queues: [{name: default}, {name: research}]
 async def test_a_scheduler_of_the_whole_cluster_and_one_of_a_partition_exclude_each_other() -> None:
     whole = "profiles: [{schedulerName: whole}]"
     assert await lines(MINE, other(whole)) == [
-        "f.yaml: partition.nodeSelector: the scheduler with Lease kube-system/fluence-other serves all nodes: set its "
+        "f.yaml: partition.nodeSelector: the scheduler with Lease kube-system/fluence-other serves all nodes; set its "
         "partition.nodeSelector, too"
     ]
     mine = PartitionClaims(config(MINE))
     assert await lines(whole, lease(mine)) == [
         "f.yaml: partition: is missing, but the scheduler with Lease kube-system/fluence-other serves the nodes with "
-        "{pool: a}: set partition.nodeSelector in both configurations"
+        "{pool: a}; set partition.nodeSelector in both configurations"
     ]
 
 
@@ -140,7 +140,7 @@ async def test_a_partition_needs_the_right_to_list_leases() -> None:
     assert sum(waits) == RETRY_SECONDS
     assert refused.value.messages == (
         "f.yaml: partition: the scheduler needs permission to list Leases in kube-system, because they show the "
-        "partitions of other schedulers: grant it as in the Role fluence of deploy/fluence.yaml (leases is forbidden)",
+        "partitions of other schedulers; grant it as in the Role fluence of deploy/fluence.yaml (leases is forbidden)",
     )
 
 
@@ -206,7 +206,7 @@ async def test_names_that_cannot_be_written_are_not_claimed() -> None:
 async def test_too_many_names_are_an_error_with_the_remedy() -> None:
     claims = PartitionClaims(config(MINE))
     claims.put("fluence", {"resource": [f"resource-{number}" for number in range(20_000)]})
-    with pytest.raises(PartitionError, match="bytes in an annotation of the Lease, and the limit is 50000: use fewer"):
+    with pytest.raises(PartitionError, match="bytes in an annotation of the Lease, and the limit is 50000; use fewer"):
         await claims.check(MemoryCluster())
 
 

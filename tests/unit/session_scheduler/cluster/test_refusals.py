@@ -61,9 +61,9 @@ def together(*keys: str) -> dict[str, Any]:
         (container(resources=["cpu"]), "spec.containers[0].resources", "must be a mapping, not a list"),
         ({"overhead": {"cpu": "x"}}, "spec.overhead.cpu", "is not a valid quantity"),
         ({"containers": {}}, "spec.containers", "must be a list of mappings, not a mapping"),
-        ({"containers": []}, "spec.containers", "is empty: add at least one, for example"),
-        ({"containers": None}, "spec.containers", "is empty: add at least one, for example"),
-        ({"containers": [{"image": "i"}]}, "spec.containers[0].name", "is missing: name the container"),
+        ({"containers": []}, "spec.containers", "is empty; add at least one, for example"),
+        ({"containers": None}, "spec.containers", "is empty; add at least one, for example"),
+        ({"containers": [{"image": "i"}]}, "spec.containers[0].name", "is missing; name the container"),
         ({"containers": [{"name": "A_b"}]}, "spec.containers[0].name", "not a valid container name"),
         ({"containers": [{"name": "a"}, {"name": "a"}]}, "spec.containers[1].name", "already the name of"),
         ({**container(), "initContainers": [{"name": "c"}]}, "spec.initContainers[0].name", "spec.containers[0]"),
@@ -108,7 +108,7 @@ def together(*keys: str) -> dict[str, Any]:
         ({"schedulingGates": [{}]}, "schedulingGates[0].name", "is missing"),
         ({"schedulingGroup": {"podGroupName": "G"}}, "schedulingGroup.podGroupName", "is not a valid name"),
         ({"priorityClassName": "absent"}, "spec.priorityClassName",
-         "no PriorityClass with name 'absent' was found: add its manifest"),
+         "no PriorityClass with name 'absent' was found; add its manifest"),
         ({"priority": "high"}, "spec.priority", "must be a whole number, not 'high'"),
     ],
 )  # fmt: skip
@@ -204,7 +204,7 @@ def test_the_error_for_other_invalid_kinds_names_the_field(manifest: dict[str, A
 
 def test_a_template_without_containers_is_refused() -> None:
     text = refusal(workload("Deployment", selecting(template=template(containers=[]))))
-    assert "Deployment w: spec.template.spec.containers: is empty: add at least one" in text
+    assert "Deployment w: spec.template.spec.containers: is empty; add at least one" in text
 
 
 def test_two_objects_of_a_kind_and_name_are_refused_naming_both_files(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_two_objects_of_a_kind_and_name_are_refused_naming_both_files(tmp_path: 
 def test_two_objects_of_a_kind_and_uid_are_refused_naming_both() -> None:
     text = refusal(pod("one", uid="u"), node("n"), pod("two", uid="u"))
     assert text == (
-        "<stdin>: Pod two: metadata.uid: 'u' is also the uid of Pod one in <stdin>: remove metadata.uid "
+        "<stdin>: Pod two: metadata.uid: 'u' is also the uid of Pod one in <stdin>; remove metadata.uid "
         "from one of them"
     )
     assert "metadata.uid" in refusal(node("m") | {"metadata": {"name": "m", "uid": "u"}}, node("n") | {
@@ -254,7 +254,7 @@ def test_all_workloads_together_make_a_bounded_number_of_pods(monkeypatch: pytes
         ("{\"kind\": \"List\", \"apiVersion\": \"v1\", \"items\": [null]}", "<stdin>: items[0]: expected a mapping"),
         ("{\"kind\": \"List\", \"apiVersion\": \"v1\", \"items\": {}}", "List (document 1): items: must be a list"),
         ("{\"kind\": \"PodList\", \"apiVersion\": \"v1\", \"items\": 3}", "PodList (document 1): items: must be"),
-        ("kind: List\napiVersion: v1\n", "List (document 1): items: must be a list of objects: write one entry for"),
+        ("kind: List\napiVersion: v1\n", "List (document 1): items: must be a list of objects; write one entry for"),
         ("kind: List\napiVersion: v1\nitems:\n- a: 1\n- \n", "(document 1, items[0]): kind: is missing"),
         ("kind: PodList\napiVersion: v1\nitems: [~]\n", "<stdin>: document 1, items[0]: expected a mapping"),
         ("{\"kind\": 3}", "kind: is missing"),
@@ -285,7 +285,7 @@ def test_a_number_with_thousands_of_digits_is_rejected(tmp_path: Path, item: str
     file.write_text(item % manifest)
     with pytest.raises(
         ManifestError,
-        match=r"spec\.priority: is a number with more than 32 bits: write a smaller one$|digits: shorten it",
+        match=r"spec\.priority: is a number with more than 32 bits: write a smaller one$|digits; shorten it",
     ) as raised:
         load_manifests([str(file)])
     assert "sys." not in str(raised.value)
@@ -305,7 +305,7 @@ def test_the_error_for_an_unreadable_file_names_it(tmp_path: Path) -> None:
         load_manifests([str(tmp_path / "absent.yaml")])
     with pytest.raises(ManifestError, match="the directory contains no"):
         load_manifests([str(tmp_path)])
-    with pytest.raises(ManifestError, match="is an empty name: name a file, a directory or -"):
+    with pytest.raises(ManifestError, match="is an empty name; name a file, a directory or -"):
         load_manifests([""])
     with pytest.raises(ManifestError, match="standard input can be read only once"):
         load_manifests(["-", "-"], io.BytesIO(b""))

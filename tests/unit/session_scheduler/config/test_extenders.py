@@ -33,34 +33,34 @@ def test_kube_schedulers_fields_are_read() -> None:
 
 
 @pytest.mark.parametrize(("text", "problem"), [
-    ("- {}", "[0].urlPrefix: is missing: add it"),
+    ("- {}", "[0].urlPrefix: is missing; add it"),
     ("- {urlPrefix: 'ftp://a'}",
-     "[0].urlPrefix: is 'ftp://a': use the extender's URL, such as https://extender.example.com:8443/scheduler"),
+     "[0].urlPrefix: is 'ftp://a'; use the extender's URL, such as https://extender.example.com:8443/scheduler"),
     ("- {urlPrefix: 'http://a?b'}",
-     "[0].urlPrefix: is 'http://a?b': remove what follows the path; the scheduler appends /VERB"),
-    ("- {urlPrefix: 'http://a', prioritizeVerb: x}", "[0].weight: is 0, but prioritizeVerb is set: use 1 or more"),
+     "[0].urlPrefix: is 'http://a?b'; remove what follows the path; the scheduler appends /VERB"),
+    ("- {urlPrefix: 'http://a', prioritizeVerb: x}", "[0].weight: is 0, but prioritizeVerb is set; use 1 or more"),
     ("- {urlPrefix: 'http://a', enableHTTPS: true}",
-     "[0].enableHTTPS: is true, but urlPrefix is http: use an https URL"),
+     "[0].enableHTTPS: is true, but urlPrefix is http; use an https URL"),
     ("- {urlPrefix: 'http://a', tlsConfig: {insecure: true}}",
-     "[0].tlsConfig: is set, but urlPrefix is http: use an https URL, or remove it"),
+     "[0].tlsConfig: is set, but urlPrefix is http; use an https URL, or remove it"),
     ("- {urlPrefix: 'https://a', tlsConfig: {insecure: true, caFile: a}}",
-     "[0].tlsConfig.insecure: is true, but a CA is also given: remove one of them"),
+     "[0].tlsConfig.insecure: is true, but a CA is also given; remove one of them"),
     ("- {urlPrefix: 'https://a', tlsConfig: {certFile: a}}",
-     "[0].tlsConfig: needs both a certificate and its key: set both certFile and keyFile, or neither"),
+     "[0].tlsConfig: needs both a certificate and its key; set both certFile and keyFile, or neither"),
     ("- {urlPrefix: 'http://a', httpTimeout: 0s}",
-     "[0].httpTimeout: is '0s': use a duration of at most 1h, such as 500ms, 5s or 1m"),
+     "[0].httpTimeout: is '0s'; use a duration of at most 1h, such as 500ms, 5s or 1m"),
     ("- {urlPrefix: 'http://a', httpTimeout: 5x}",
-     "[0].httpTimeout: is '5x': use a duration of at most 1h, such as 500ms, 5s or 1m"),
+     "[0].httpTimeout: is '5x'; use a duration of at most 1h, such as 500ms, 5s or 1m"),
     ("- {urlPrefix: 'http://a', bindVerb: b}\n- {urlPrefix: 'http://b', bindVerb: b}",
-     "[1].bindVerb: extenders[0] already binds pods: remove one of the two"),
+     "[1].bindVerb: extenders[0] already binds pods; remove one of the two"),
     ("- {urlPrefix: 'http://a', managedResources: [{name: cpu}]}",
-     "[0].managedResources[0].name: is 'cpu': use the name of an extended resource, such as example.com/foo"),
+     "[0].managedResources[0].name: is 'cpu'; use the name of an extended resource, such as example.com/foo"),
     ("- {urlPrefix: 'http://a', managedResources: [{name: kubernetes.io/foo}]}",
-     "[0].managedResources[0].name: is 'kubernetes.io/foo': use the name of an extended resource, "
+     "[0].managedResources[0].name: is 'kubernetes.io/foo'; use the name of an extended resource, "
      "such as example.com/foo"),
     ("- {urlPrefix: 'http://a', managedResources: [{name: b.c/d}]}\n"
      "- {urlPrefix: 'http://b', managedResources: [{name: b.c/d}]}",
-     "[1].managedResources[0].name: 'b.c/d' duplicates extenders[0].managedResources[0]: remove one of the two"),
+     "[1].managedResources[0].name: 'b.c/d' duplicates extenders[0].managedResources[0]; remove one of the two"),
 ])  # fmt: skip
 def test_a_mistake_is_one_line(text: str, problem: str) -> None:
     with pytest.raises(InputError) as caught:

@@ -18,16 +18,16 @@ def test_null_selects_nodes_without_a_label_and_survives_a_snapshot():
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("{}", ".nodeSelector: is missing: add it"),
-        ("{nodeSelector: {}}", ".nodeSelector: is {}: list 1 or more entries"),
-        ("{nodeSelector: {a b: x}}", ".nodeSelector: 'a b' is not a valid label key: use one of your nodes' labels, "
+        ("{}", ".nodeSelector: is missing; add it"),
+        ("{nodeSelector: {}}", ".nodeSelector: is {}; list 1 or more entries"),
+        ("{nodeSelector: {a b: x}}", ".nodeSelector: 'a b' is not a valid label key; use one of your nodes' labels, "
          "such as example.com/pool"),
-        ("{nodeSelector: {A.com/b: x}}", ".nodeSelector: 'A.com/b' is not a valid label key: use one of your nodes' "
+        ("{nodeSelector: {A.com/b: x}}", ".nodeSelector: 'A.com/b' is not a valid label key; use one of your nodes' "
          "labels, such as example.com/pool"),
-        ("{nodeSelector: {pool: x y}}", ".nodeSelector.pool: 'x y' is not a valid label value: use up to 63 letters, "
+        ("{nodeSelector: {pool: x y}}", ".nodeSelector.pool: 'x y' is not a valid label value; use up to 63 letters, "
          "digits, '-', '_' and '.'"),
-        ("{nodeSelector: {pool: 3}}", ".nodeSelector.pool: is 3: use a string (in quotes)"),
-        ("{nodeSelector: {pool: a}, devicePools: [fabric]}", ".devicePools[0]: is 'fabric': use DRIVER/POOL, as in the "
+        ("{nodeSelector: {pool: 3}}", ".nodeSelector.pool: is 3; use a string (in quotes)"),
+        ("{nodeSelector: {pool: a}, devicePools: [fabric]}", ".devicePools[0]: is 'fabric'; use DRIVER/POOL, as in the "
          "spec of the pool's ResourceSlices"),
     ],
 )  # fmt: skip

@@ -33,7 +33,7 @@ def test_fields_are_camel_case_in_the_file():
     config = parse_config(HEAD + "bindingsInFlight: 2\nbackoff: {initialSeconds: 0.5}\ncycleSeconds: 3", "f.yaml")
     assert (config.bindings_in_flight, config.backoff.initial_seconds, config.cycle_seconds) == (2, 0.5, 3)
     assert _lines(HEAD + "bindings_in_flight: 2") == [
-        "f.yaml: bindings_in_flight: unknown field: did you mean bindingsInFlight?"
+        "f.yaml: bindings_in_flight: unknown field; did you mean bindingsInFlight?"
     ]
 
 
@@ -71,52 +71,52 @@ def test_the_place_of_a_plugin_is_its_path_in_its_file():
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("sede: 1", "f.yaml: sede: unknown field: did you mean seed?"),
-        ("seed: '1'", 'f.yaml: seed: is "1": use a whole number'),
-        ("seed: -1", "f.yaml: seed: is -1: use 0 or more"),
+        ("sede: 1", "f.yaml: sede: unknown field; did you mean seed?"),
+        ("seed: '1'", 'f.yaml: seed: is "1"; use a whole number'),
+        ("seed: -1", "f.yaml: seed: is -1; use 0 or more"),
         (
             "seed: 18446744073709551616",
-            "f.yaml: seed: is 18446744073709551616: use a number less than 18446744073709551616",
+            "f.yaml: seed: is 18446744073709551616; use a number less than 18446744073709551616",
         ),
-        ("seed: 1.5", "f.yaml: seed: is 1.5: use a whole number"),
-        ("cycleSeconds: 0", "f.yaml: cycleSeconds: is 0: use a number greater than 0"),
-        ("cycleSeconds: .inf", "f.yaml: cycleSeconds: is Infinity: use a finite number"),
-        ("bindingsInFlight: 0", "f.yaml: bindingsInFlight: is 0: use 1 or more"),
-        ("backoff: null", "f.yaml: backoff: is null: use a mapping"),
-        ("backoff: {maxSeconds: 0.5}", "f.yaml: backoff.maxSeconds: is 0.5, below initialSeconds: use 1 or more"),
-        ("profiles: []", "f.yaml: profiles: is []: list 1 or more entries"),
-        ('profiles: [{schedulerName: ""}]', 'f.yaml: profiles[0].schedulerName: is "": use 1 or more characters'),
-        ("profiles: {}", "f.yaml: profiles: is {}: use a list"),
+        ("seed: 1.5", "f.yaml: seed: is 1.5; use a whole number"),
+        ("cycleSeconds: 0", "f.yaml: cycleSeconds: is 0; use a number greater than 0"),
+        ("cycleSeconds: .inf", "f.yaml: cycleSeconds: is Infinity; use a finite number"),
+        ("bindingsInFlight: 0", "f.yaml: bindingsInFlight: is 0; use 1 or more"),
+        ("backoff: null", "f.yaml: backoff: is null; use a mapping"),
+        ("backoff: {maxSeconds: 0.5}", "f.yaml: backoff.maxSeconds: is 0.5, below initialSeconds; use 1 or more"),
+        ("profiles: []", "f.yaml: profiles: is []; list 1 or more entries"),
+        ('profiles: [{schedulerName: ""}]', 'f.yaml: profiles[0].schedulerName: is ""; use 1 or more characters'),
+        ("profiles: {}", "f.yaml: profiles: is {}; use a list"),
         (
             "actions: [alocate]",
-            "f.yaml: actions[0]: unknown action 'alocate': use allocate, preempt, backfill, reclaim, "
+            "f.yaml: actions[0]: unknown action 'alocate'; use allocate, preempt, backfill, reclaim, "
             "consolidate, stale-gang-eviction",
         ),
-        ("profiles: [{defaults: yes}]", 'f.yaml: profiles[0].defaults: is "yes": use true or false'),
-        ("profiles: [{plugins: [A]}]", 'f.yaml: profiles[0].plugins[0]: is "A": use a mapping'),
-        ("profiles: [{plugins: [{weight: 1}]}]", "f.yaml: profiles[0].plugins[0].name: is missing: add it"),
+        ("profiles: [{defaults: yes}]", 'f.yaml: profiles[0].defaults: is "yes"; use true or false'),
+        ("profiles: [{plugins: [A]}]", 'f.yaml: profiles[0].plugins[0]: is "A"; use a mapping'),
+        ("profiles: [{plugins: [{weight: 1}]}]", "f.yaml: profiles[0].plugins[0].name: is missing; add it"),
         (
             "profiles: [{plugins: [{name: A, weight: -1}]}]",
-            "f.yaml: profiles[0].plugins[0].weight: is -1: use 0 or more",
+            "f.yaml: profiles[0].plugins[0].weight: is -1; use 0 or more",
         ),
         (
             "profiles: [{plugins: [{name: A, weight: 65537}]}]",
-            "f.yaml: profiles[0].plugins[0].weight: is 65537: use 65536 or less",
+            "f.yaml: profiles[0].plugins[0].weight: is 65537; use 65536 or less",
         ),
         (
             "profiles: [{}, {}]",
-            "f.yaml: profiles[1].schedulerName: 'fluence' duplicates profiles[0]: remove one of the two",
+            "f.yaml: profiles[1].schedulerName: 'fluence' duplicates profiles[0]; remove one of the two",
         ),
         (
             "profiles: [{plugins: [{name: A}, {name: B}, {name: A}]}]",
-            "f.yaml: profiles[0].plugins[2].name: 'A' duplicates plugins[0]: remove one of the two",
+            "f.yaml: profiles[0].plugins[2].name: 'A' duplicates plugins[0]; remove one of the two",
         ),
-        ("seed: 1\nseed: 2", "f.yaml: line 4, column 1: key 'seed' appears twice in one mapping: remove one"),
+        ("seed: 1\nseed: 2", "f.yaml: line 4, column 1: key 'seed' appears twice in one mapping; remove one"),
         (
             "seed: 'x",
-            "f.yaml: line 3, column 9: is not valid YAML: found unexpected end of stream: correct it",
+            "f.yaml: line 3, column 9: is not valid YAML: found unexpected end of stream; correct it",
         ),
-        ("? {a: b}\n: 1", "f.yaml: line 3, column 3: expected a string as the key: quote it"),
+        ("? {a: b}\n: 1", "f.yaml: line 3, column 3: expected a string as the key; quote it"),
     ],
 )
 def test_a_wrong_field_is_one_line_with_its_path_and_a_remedy(text: str, line: str):
@@ -125,20 +125,20 @@ def test_a_wrong_field_is_one_line_with_its_path_and_a_remedy(text: str, line: s
 
 def test_every_wrong_field_has_its_line():
     assert _lines(HEAD + "seed: x\nprofiles: [{plugins: [{name: A, wait: 1}]}]") == [
-        "f.yaml: profiles[0].plugins[0].wait: unknown field: did you mean weight?",
-        'f.yaml: seed: is "x": use a whole number',
+        "f.yaml: profiles[0].plugins[0].wait: unknown field; did you mean weight?",
+        'f.yaml: seed: is "x"; use a whole number',
     ]
 
 
 def test_the_head_is_required_and_checked():
     assert _lines("seed: 1") == [
-        "f.yaml: apiVersion: is missing: add `apiVersion: fluence.flux-framework.org/v1alpha1`",
-        "f.yaml: kind: is missing: add `kind: SchedulerConfiguration`",
+        "f.yaml: apiVersion: is missing; add `apiVersion: fluence.flux-framework.org/v1alpha1`",
+        "f.yaml: kind: is missing; add `kind: SchedulerConfiguration`",
     ]
     assert _lines(HEAD.replace("v1alpha1", "v9")) == [
-        "f.yaml: apiVersion: is \"fluence.flux-framework.org/v9\": use 'fluence.flux-framework.org/v1alpha1'"
+        "f.yaml: apiVersion: is \"fluence.flux-framework.org/v9\"; use 'fluence.flux-framework.org/v1alpha1'"
     ]
-    assert _lines("")[0].startswith("f.yaml: expected a mapping: start with `apiVersion:")
+    assert _lines("")[0].startswith("f.yaml: expected a mapping; start with `apiVersion:")
 
 
 @pytest.mark.parametrize("text", ["&a [*a]", "x: !!python/name:os.system", "a: \x00"])

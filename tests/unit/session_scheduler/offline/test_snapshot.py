@@ -212,7 +212,7 @@ def test_a_manifest_with_the_name_of_a_saved_object_is_rejected(tmp_path: Path, 
     file, more = saved(tmp_path, cluster), tmp_path / "more.yaml"
     more.write_text(pod("running"))
     for order in ([file, more], [more, file]):
-        with pytest.raises(InputError, match=r"Pod a/running: metadata.name: 'running' already exists in .*: rename"):
+        with pytest.raises(InputError, match=r"Pod a/running: metadata.name: 'running' already exists in .*; rename"):
             state_of(*order)
 
 
@@ -265,7 +265,7 @@ def test_an_invalid_snapshot_is_reported_in_one_line_with_file_object_and_field(
 
 def test_two_snapshots_at_once_are_rejected(tmp_path: Path, cluster: Path) -> None:
     one, two = saved(tmp_path, cluster), saved(tmp_path, cluster, name="t.yaml")
-    with pytest.raises(InputError, match=r"t\.yaml: .*the initial state already comes from .*s\.json: use one"):
+    with pytest.raises(InputError, match=r"t\.yaml: .*the initial state already comes from .*s\.json; use one"):
         state_of(one, two)
 
 

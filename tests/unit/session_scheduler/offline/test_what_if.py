@@ -170,7 +170,7 @@ def test_moved_pods_and_their_new_nodes_are_part_of_the_difference() -> None:
         (["--add-nodes", "0"], "--add-nodes 0: 0 nodes is out of range: add between 1 and 10000"),
         (["--add-nodes", "9" * 5000], "nodes is out of range: add between 1 and 10000"),
         (["--add-nodes", "2xn2"], "--add-nodes 2xn2: no node or file is named 'n2': name a node of the cluster"),
-        (["--add-nodes", "c.yaml"], "Node n1: metadata.name: 'n1' already exists in the cluster: rename or remove one"),
+        (["--add-nodes", "c.yaml"], "Node n1: metadata.name: 'n1' already exists in the cluster; rename or remove one"),
         (["--add-nodes", "pods.yaml"], "--add-nodes pods.yaml: pods.yaml contains a Pod: name a file with nodes only"),
         (["--add-nodes", "none.yaml"], "none.yaml: cannot be read"),
         (["--add-nodes", "big.yaml", "--add-nodes", "2"], "--add-nodes 2: nodes big and n1 differ: name the node "
@@ -222,7 +222,7 @@ def test_a_snapshot_of_another_version_is_rejected_with_its_version(
     assert main(["simulate", name]) == 2
     line = f"{name}: Snapshot (document 1): apiVersion: expected fluence.flux-framework.org/v1alpha1, got "
     remedy = "take the snapshot again with this version"
-    assert capsys.readouterr().err == f"fluence: {line}'fluence.flux-framework.org/v9': {remedy}\n"
+    assert capsys.readouterr().err == f"fluence: {line}'fluence.flux-framework.org/v9'; {remedy}\n"
 
 
 def test_a_queue_has_no_other_fields(cluster: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,6 +231,6 @@ def test_a_queue_has_no_other_fields(cluster: Path, capsys: pytest.CaptureFixtur
     for command in ("simulate", "queues"):
         assert main([command, "q.yaml"]) == 2
         line = (
-            "q.yaml: Queue a: spec.wieght: unknown field: use one of deserved, limit, overQuotaWeight, parent, priority"
+            "q.yaml: Queue a: spec.wieght: unknown field; use one of deserved, limit, overQuotaWeight, parent, priority"
         )
         assert capsys.readouterr().err == f"fluence: {line}\n"

@@ -95,7 +95,7 @@ def test_a_plugin_of_a_distribution_says_which_hooks_it_is_made_for(distribution
     distribution(text=MODULE.replace('    api_version = "2"\n', ""))
     with pytest.raises(
         PluginVersionError,
-        match=r"plugin spot \(acme-spot 1.2\) declares no version of the hooks: add `api_version = '2'`",
+        match=r"plugin spot \(acme-spot 1.2\) declares no version of the hooks; add `api_version = '2'`",
     ):
         _load("spot")
 
@@ -130,12 +130,12 @@ def test_wrong_arguments_of_a_built_in_plugin_are_told_with_their_path_in_the_fi
     with pytest.raises(PluginArgumentsError) as refused:
         Registry(BUILTIN).load_plugins(parse_config(text, "f.yaml").profiles[0])
     (line,) = refused.value.messages
-    start = "f.yaml: profiles[0].plugins[1].args.scoringStrategi: unknown field: did you mean scoringStrategy?"
+    start = "f.yaml: profiles[0].plugins[1].args.scoringStrategi: unknown field; did you mean scoringStrategy?"
     assert line.startswith(f"{start} [plugin NodeResourcesFit (fluence-scheduler ")
 
 
 def test_arguments_for_a_plugin_that_takes_none_are_refused():
-    with pytest.raises(PluginArgumentsError, match=r"plugins\[0\]\.args: the plugin has no arguments: remove them"):
+    with pytest.raises(PluginArgumentsError, match=r"plugins\[0\]\.args: the plugin has no arguments; remove them"):
         _load("NodeName", x=1)
 
 
@@ -156,7 +156,7 @@ def test_a_registered_class_is_built_with_its_typed_arguments():
     register_plugin_builder("typed", Typed)
     instance: Any = _load("typed", count=2).instance
     assert instance.count == 2
-    with pytest.raises(PluginArgumentsError, match=r"args\.count: is missing: add it \[plugin typed"):
+    with pytest.raises(PluginArgumentsError, match=r"args\.count: is missing; add it \[plugin typed"):
         _load("typed")
 
 
@@ -179,7 +179,7 @@ def test_switching_off_what_is_not_on_is_a_mistake():
     with pytest.raises(PluginNotFoundError) as refused:
         Registry(BUILTIN).load_plugins(parse_config(text, "f").profiles[0])
     line = (
-        "f: profiles[0].plugins[0]: 'NodeAfinity' is not a default plugin, so it is not enabled: "
+        "f: profiles[0].plugins[0]: 'NodeAfinity' is not a default plugin, so it is not enabled; "
         "did you mean NodeAffinity?"
     )
     assert refused.value.messages == (line,)
@@ -188,7 +188,7 @@ def test_switching_off_what_is_not_on_is_a_mistake():
 def test_a_name_that_two_distributions_offer_is_refused(distribution):
     distribution()
     distribution(name="other-spot", version="3.0", module="acme_other")
-    with pytest.raises(PluginAmbiguousError, match=r"'spot' is offered by .*: uninstall one") as refused:
+    with pytest.raises(PluginAmbiguousError, match=r"'spot' is offered by .*; uninstall one") as refused:
         _load("spot")
     assert "acme-spot 1.2" in str(refused.value)
     assert "other-spot 3.0" in str(refused.value)
@@ -204,17 +204,17 @@ def test_a_distribution_cannot_take_a_built_in_plugin_s_name(distribution):
     ("old", "advice"),
     [
         ("from session_scheduler.kube_api import KubeApi",
-         "session_scheduler.kube_api moved to session_scheduler.sdk.dynamic_client: import its names from there"),
+         "session_scheduler.kube_api moved to session_scheduler.sdk.dynamic_client; import its names from there"),
         ("import session_scheduler.model.bindings",
-         "session_scheduler.model.bindings moved to session_scheduler.sdk.bindings: import its names from there"),
+         "session_scheduler.model.bindings moved to session_scheduler.sdk.bindings; import its names from there"),
         ("from session_scheduler import stopping",
-         "session_scheduler.stopping moved to session_scheduler.sdk.signals: import its names from there"),
+         "session_scheduler.stopping moved to session_scheduler.sdk.signals; import its names from there"),
         ("from session_scheduler.config import PluginArguments",
-         "session_scheduler.config moved to session_scheduler.config.settings: import its names from there"),
+         "session_scheduler.config moved to session_scheduler.config.settings; import its names from there"),
         ("from session_scheduler.session import Session",
-         "session_scheduler.session moved to session_scheduler: import its names from there"),
+         "session_scheduler.session moved to session_scheduler; import its names from there"),
         ("from session_scheduler.waking import Waking",
-         "session_scheduler.waking moved to session_scheduler.engine, which is internal: use the names in "
+         "session_scheduler.waking moved to session_scheduler.engine, which is internal; use the names in "
          "docs/reference/public-names.md"),
     ],
 )  # fmt: skip
@@ -234,7 +234,7 @@ def test_every_module_that_a_plugin_is_sent_to_is_there_and_the_old_one_is_not()
 
 def test_a_failing_import_of_anything_else_is_told_as_it_is(distribution):
     distribution(text="from session_scheduler.hookspecs import nothing_of_that_name")
-    with pytest.raises(PluginImportError, match=r"cannot be imported: ImportError: .*: fix or reinstall it"):
+    with pytest.raises(PluginImportError, match=r"cannot be imported: ImportError: .*; fix or reinstall it"):
         _load("spot")
 
 
@@ -244,13 +244,13 @@ def test_a_failing_import_of_anything_else_is_told_as_it_is(distribution):
         (
             {"text": "import nothing_of_that_name"},
             PluginImportError,
-            r"imported: ModuleNotFoundError: .* at acme_spot\.py:1: fix",
+            r"imported: ModuleNotFoundError: .* at acme_spot\.py:1; fix",
         ),
         ({"text": "x = 1"}, PluginImportError, "cannot be imported: AttributeError"),
         (
             {"text": "raise OSError('no disk')"},
             PluginImportError,
-            r"imported: OSError: no disk at acme_spot\.py:1: fix",
+            r"imported: OSError: no disk at acme_spot\.py:1; fix",
         ),
         (
             {"extra": "api_version = '0'"},
@@ -260,7 +260,7 @@ def test_a_failing_import_of_anything_else_is_told_as_it_is(distribution):
         (
             {"init": "raise KeyError('x')"},
             PluginConstructionError,
-            r"cannot be instantiated: KeyError: 'x' at acme_spot\.py:18: check its arguments",
+            r"cannot be instantiated: KeyError: 'x' at acme_spot\.py:18; check its arguments",
         ),
         (
             {"extra": "@hookimpl\n    def prefiltre(self, group): ..."},
@@ -307,7 +307,7 @@ def test_a_method_with_a_hooks_name_needs_the_mark(distribution):
         _load("spot")
     assert str(refused.value) == (
         "plugin spot (acme-spot 1.2) has a method Overrides.prefilter, which the scheduler does not call, because it "
-        "is not marked as a hook: put @hookimpl above it, or rename it"
+        "is not marked as a hook; put @hookimpl above it, or rename it"
     )
     assert _problem_of("spot") == str(refused.value)
 
@@ -368,7 +368,7 @@ def test_a_name_that_is_offered_twice_is_listed_twice_with_both_distributions(di
     listed = [plugin for plugin in Registry(BUILTIN).installed() if plugin.name == "spot"]
     assert [plugin.distribution for plugin in listed] == ["acme-other", "acme-spot"]
     assert {plugin.problem for plugin in listed} == {
-        "plugin 'spot' is offered by acme-other 3 and acme-spot 1.2: uninstall one of them"
+        "plugin 'spot' is offered by acme-other 3 and acme-spot 1.2; uninstall one of them"
     }
 
 
@@ -395,7 +395,7 @@ def test_a_plugin_that_keeps_the_clusters_state_cannot_be_there_twice():
 
 class Timeless:
     name = "timeless"
-    refused_actions = {"backfill": "backfill goes by time: remove it"}  # noqa: RUF012
+    refused_actions = {"backfill": "backfill goes by time; remove it"}  # noqa: RUF012
 
 
 def test_an_action_that_a_plugin_does_not_go_with_is_refused_where_it_is_listed() -> None:
@@ -406,7 +406,7 @@ def test_an_action_that_a_plugin_does_not_go_with_is_refused_where_it_is_listed(
         plugin.name == "timeless"
         for plugin in Registry(BUILTIN).load_profiles(parse_config(f"{text}]", "f.yaml"))["fluence"]
     )
-    with pytest.raises(PluginArgumentsError, match=r"^f\.yaml: actions\[2\]: backfill goes by time: remove it \["):
+    with pytest.raises(PluginArgumentsError, match=r"^f\.yaml: actions\[2\]: backfill goes by time; remove it \["):
         Registry(BUILTIN).load_profiles(parse_config(f"{text}, backfill]", "f.yaml"))
 
 

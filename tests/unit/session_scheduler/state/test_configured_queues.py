@@ -29,8 +29,8 @@ HEADER = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfig
      "with an optional suffix, such as 500m, 2 or 4Gi"),
     ("- {name: a, deserved: {cpu: 3}, limit: {cpu: 2}}",
      "f: queues[0].deserved.cpu: 3 is more than the limit of 2: lower it, or raise the limit"),
-    ("- {name: a, overQuotaWeight: -1}", "f: queues[0].overQuotaWeight: is -1: use 0 or more"),
-    ("- {name: a}\n- {name: a}", "f: queues[1].name: 'a' duplicates queues[0]: remove one of the two"),
+    ("- {name: a, overQuotaWeight: -1}", "f: queues[0].overQuotaWeight: is -1; use 0 or more"),
+    ("- {name: a}\n- {name: a}", "f: queues[1].name: 'a' duplicates queues[0]; remove one of the two"),
     ("- {name: a, deserved: {cpu: .inf}}",
      "f: queues[0].deserved.cpu: expected a quantity such as 500m, 2 or 4Gi, got inf"),
     ("- {name: a, limit: {cpu: -.inf}}",
@@ -42,7 +42,7 @@ HEADER = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfig
     (f"- {{name: {'a' * 64}}}", "f: queues[0].name: has 64 characters: use at most 63, as in a label value"),
     ("- {name: my team}", "f: queues[0].name: is not a valid label value: use letters and digits, with '-', '_' and "
      "'.' between them"),
-    ("- {name: a, wieght: 1}", "f: queues[0].wieght: unknown field: "
+    ("- {name: a, wieght: 1}", "f: queues[0].wieght: unknown field; "
      "use one of deserved, limit, name, overQuotaWeight, parent, priority"),
 ])  # fmt: skip
 def test_an_invalid_queue_is_rejected_at_the_start_with_its_path(queues: str, line: str) -> None:

@@ -62,7 +62,7 @@ def test_a_plugin_given_as_it_is_takes_no_arguments_and_is_checked():
 
 
 def test_plugins_are_had_by_name_and_one_of_kube_schedulers_is_configured_in_its_place():
-    with pytest.raises(PluginNotFoundError, match="no plugin 'NodeResourceFit' is installed: did you mean NodeRes"):
+    with pytest.raises(PluginNotFoundError, match="no plugin 'NodeResourceFit' is installed; did you mean NodeRes"):
         FakeCluster().use("NodeResourceFit")
     packed = FakeCluster().use("NodeResourcesFit", {"scoringStrategy": {"type": "MostAllocated"}}, weight=100)
     packed.nodes(2).pod("first", bound_to="n2", cpu="2").pod("p").schedule().assert_bound("p", "n2")

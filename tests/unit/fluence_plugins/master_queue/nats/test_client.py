@@ -68,7 +68,7 @@ def seed(prefix: int = USER) -> tuple[str, Ed25519PublicKey]:
 @pytest.mark.parametrize(
     ("values", "line"),
     [
-        ({}, "file: connectors.a.servers: is missing: add it"),
+        ({}, "file: connectors.a.servers: is missing; add it"),
         ({"servers": f"nats://u:{SECRET}@h"}, "file: connectors.a.servers: expected a list of addresses; write [nats://host:port]"),
         ({"servers": []}, "file: connectors.a.servers: expected 1 to 16 addresses, got 0"),
         ({"servers": [f"nats://u:{SECRET}@h"] * 17}, "file: connectors.a.servers: expected 1 to 16 addresses, got 17"),
@@ -99,7 +99,7 @@ def seed(prefix: int = USER) -> tuple[str, Ed25519PublicKey]:
         ),
         (
             {"servers": ["nats://h"], "tls": {"insecure": True}},
-            "file: connectors.a.tls.insecure: unknown field: use one of caFile, certFile, keyFile, serverName",
+            "file: connectors.a.tls.insecure: unknown field; use one of caFile, certFile, keyFile, serverName",
         ),
     ],
 )  # fmt: skip
