@@ -167,7 +167,7 @@ class _Observing:
         """The verdicts of a pending pod as a heat map of plugins and nodes. Raises InputError."""
         answer = self.verdicts(pod)
         if answer["node"] is not None:
-            raise InputError(f"pod {pod} is on node {answer['node']}: name a pending pod")
+            raise InputError(f"pod {pod} is on node {answer['node']}; name a pending pod")
         return explained({"pods": [answer], "groups": [answer["gang"]] if answer["gang"] else [], "seconds": {}})
 
 
@@ -348,7 +348,7 @@ class _Scoring(_FunctionPlugin):
 def _named(function: Callable[..., Any], name: str) -> str:
     found = name or getattr(function, "__name__", "")
     if not found or found == "<lambda>":
-        raise InputError("a lambda has no name: pass name=…")
+        raise InputError("a lambda has no name; pass name=…")
     return str(found)
 
 

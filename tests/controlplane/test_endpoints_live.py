@@ -43,7 +43,7 @@ def test_probes_and_metrics_need_no_token_and_every_other_path_a_token_with_the_
         wrong = "the API server does not accept this token: it is invalid or has expired\n"
         assert scheduler.get(path, "wrong") == (401, wrong)
         remedy = "bind the user to a ClusterRole such as fluence-reader"
-        assert scheduler.get(path, outsider) == (403, f"user outsider has no permission to get {path}: {remedy}\n")
+        assert scheduler.get(path, outsider) == (403, f"user outsider has no permission to get {path}; {remedy}\n")
         assert scheduler.get(path, admin)[0] in (200, 404)
     log = scheduler.log.read_text()
     assert outsider not in log

@@ -114,7 +114,7 @@ def test_what_is_no_share_is_refused_with_the_remedy(plane: ControlPlane, tmp_pa
     with running(plane, tmp_path, PLAIN):
         world.pod("half", gpu_fraction="half")
         world.refused(
-            "half", "annotation fluence.flux-framework.org/gpu-fraction: 'half' is not a valid fraction of a GPU: write"
+            "half", "annotation fluence.flux-framework.org/gpu-fraction: 'half' is not a valid fraction of a GPU; write"
         )
         world.pod("both", whole=1, gpu_fraction="0.5")
-        world.refused("both", "the pod also requests nvidia.com/gpu: remove one of the two")
+        world.refused("both", "the pod also requests nvidia.com/gpu; remove one of the two")

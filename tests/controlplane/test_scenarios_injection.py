@@ -15,7 +15,7 @@ BACKEND = {
     "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['fluence.flux-framework.org/backend']"}},
 }
 """A variable as the webhook writes it."""
-REFUSED = "container 'main' lacks the environment variable FLUXION_BACKEND (requireInjectedEnv): create the pod again"
+REFUSED = "container 'main' lacks the environment variable FLUXION_BACKEND (requireInjectedEnv); create the pod again"
 
 
 def container(name: str = "main", *env: Manifest) -> Manifest:

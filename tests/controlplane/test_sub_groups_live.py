@@ -78,7 +78,7 @@ def test_an_annotation_that_names_no_sub_groups_is_refused_until_it_is_fixed(sce
     create_crew(scenario, "worker=many", 1, worker=1)
     scenario.run(replace(scenario.settings, more=UNTIL_HELPED))
     said = scenario.wait_refused("worker-0", "sub-group")
-    entry = "has the invalid entry 'worker=many': write comma-separated name=minimum pairs"
+    entry = "has the invalid entry 'worker=many'; write comma-separated name=minimum pairs"
     assert f"/crew: metadata.annotations[{SUB_GROUPS}] {entry}" in said
     path = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{scenario.namespace}/podgroups/crew"
     fixed = {"metadata": {"annotations": {SUB_GROUPS: "worker=1"}}}

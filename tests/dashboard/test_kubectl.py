@@ -174,5 +174,5 @@ def test_without_the_service_the_command_names_the_manifest(the_world: World, tm
     status, text = Plugin(the_world, tmp_path).ended()
     assert status == 2
     assert text == (
-        "fluence: no dashboard runs in this cluster: apply deploy/options/dashboard.yaml, or run `fluence dashboard`\n"
+        "fluence: no dashboard runs in this cluster; apply deploy/options/dashboard.yaml, or run `fluence dashboard`\n"
     )

@@ -267,7 +267,7 @@ async def test_subjects_that_a_user_may_not_have_are_told_and_the_others_heard(t
         world = World(settings(nats.bare_url.replace("://", "://u:p@")))
         async with world.following("a", "B"):
             await until(lambda: world.heard.count("lost"), _SECONDS)
-            why = "the server does not permit subscribing to 'B.*': grant this user the permission on the server"
+            why = "the server does not permit subscribing to 'B.*'; grant this user the permission on the server"
             assert world.connections.problem("pools") == why
             client = await connect(settings(nats.bare_url.replace("://", "://u:p@")))
             await client.publish("a.pool", b"1")

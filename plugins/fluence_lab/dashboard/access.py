@@ -62,7 +62,7 @@ class DeniedError(Exception):
 def admit(limit: RateLimit, client: str, what: str) -> None:
     """Count a request of a client. Raises DeniedError."""
     if wait := limit.admit(client):
-        raise DeniedError(429, f"too many {what}: retry after {math.ceil(wait)} s")
+        raise DeniedError(429, f"too many {what}; retry after {math.ceil(wait)} s")
 
 
 class Access(Protocol):
@@ -97,7 +97,7 @@ class LocalAccess:
         """The one user, if the token is the current one. Raises DeniedError."""
         if not self._token or not hmac.compare_digest(token.encode(), self._token.encode()):
             raise DeniedError(
-                401, "this token is wrong, or was used before: use the newest one that the command printed"
+                401, "this token is wrong, or was used before; use the newest one that the command printed"
             )
         self.renew()
         return User("local")
@@ -144,7 +144,7 @@ class ReviewedAccess:
     async def _reader(self, user: User, namespaces: frozenset[str]) -> Reader:
         if not await self._reviewed(self._may(user, nonResourceAttributes={"path": PATH, "verb": "get"})):
             why = f"user {user.username} has no permission to get {PATH}"
-            raise DeniedError(403, " ".join(f"{why}: bind the user to a ClusterRole such as fluence-reader".split()))
+            raise DeniedError(403, " ".join(f"{why}; bind the user to a ClusterRole such as fluence-reader".split()))
         if await self._reviewed(self._may(user, resourceAttributes={"resource": "pods", "verb": "list"})):
             return Reader(user.username, None)
         names = sorted(namespaces)
@@ -164,7 +164,7 @@ class ReviewedAccess:
             async with asyncio.timeout(_WAIT_SECONDS):
                 return await review
         except (FluenceError, TimeoutError) as error:
-            raise DeniedError(503, "the API server did not review the request: retry in a few seconds") from error
+            raise DeniedError(503, "the API server did not review the request; retry in a few seconds") from error
 
 
 class Session(msgspec.Struct, frozen=True):

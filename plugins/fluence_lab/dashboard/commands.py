@@ -111,9 +111,9 @@ def dashboard(
     commands: Host = command.obj
     manifests, settings = commands.settings(files or [], config, {"--resources": resources})
     if simulate and not files:
-        raise InputError("--simulate needs FILEs: name manifests, directories or a snapshot")
+        raise InputError("--simulate needs FILEs; name manifests, directories or a snapshot")
     if sign_in is SignIn.CLUSTER and files:
-        raise InputError("--sign-in cluster needs a cluster: remove the FILEs, or sign in with the printed address")
+        raise InputError("--sign-in cluster needs a cluster; remove the FILEs, or sign in with the printed address")
     by_url = sign_in is SignIn.URL or (sign_in is None and (bool(files) or is_loopback(host)))
     options = Options(
         files=manifests,

@@ -208,4 +208,4 @@ class Pages:
         text = f"{type(error).__name__}: {error}"
         self._failures.report("a panel failed", error, panel=panel.name)
         shown = f": {text}" if namespaces is None else ""
-        return View(panel.name, panel.title, f"This page failed{shown}: see the dashboard's log.")
+        return View(panel.name, panel.title, f"This page failed{shown}; see the dashboard's log.")

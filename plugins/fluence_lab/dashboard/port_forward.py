@@ -31,7 +31,7 @@ async def open_in_cluster(kubeconfig: str | None, context: str | None, host: str
     """
     kubectl = shutil.which("kubectl")
     if kubectl is None:
-        raise InputError("kubectl is not on the PATH: install it, or run `fluence dashboard`")
+        raise InputError("kubectl is not on the PATH; install it, or run `fluence dashboard`")
     command = [
         kubectl,
         *(["--kubeconfig", kubeconfig] if kubeconfig else []),
@@ -72,21 +72,21 @@ async def _service(command: Sequence[str]) -> tuple[str, str]:
     except TimeoutError:
         process.kill()
         await process.wait()
-        raise InputError(f"kubectl did not list Services within {_SECONDS:g} s: check the cluster's address") from None
+        raise InputError(f"kubectl did not list Services within {_SECONDS:g} s; check the cluster's address") from None
     if process.returncode:
         raise InputError(f"kubectl cannot list Services: {' '.join(errors.decode(errors='replace').split())}")
     items: list[dict[str, Any]] = json.loads(output)["items"]
     found = {(item["metadata"]["namespace"], item["metadata"]["name"]) for item in items}
     if not found:
         raise InputError(
-            "no dashboard runs in this cluster: apply deploy/options/dashboard.yaml, or run `fluence dashboard`"
+            "no dashboard runs in this cluster; apply deploy/options/dashboard.yaml, or run `fluence dashboard`"
         )
     if INSTALLED in found:
         return INSTALLED
     if len(found) > 1:
         names = ", ".join(f"{namespace}/{name}" for namespace, name in sorted(found))
         raise InputError(
-            f"several Services have the label {LABEL} ({names}): run kubectl port-forward for the one that "
+            f"several Services have the label {LABEL} ({names}); run kubectl port-forward for the one that "
             "you trust, because it receives your token"
         )
     return found.pop()

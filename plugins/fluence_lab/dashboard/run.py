@@ -30,7 +30,7 @@ from session_scheduler.sdk.sockets import bound
 __all__ = ["Options", "is_loopback", "opened", "serve", "serving", "simulation", "tls_context"]
 
 _SIMULATED: Final = "The pages show the cluster after the simulation."
-_NOT_SCHEDULED: Final = "Pending pods were not scheduled: use --simulate to schedule them in memory."
+_NOT_SCHEDULED: Final = "Pending pods were not scheduled; use --simulate to schedule them in memory."
 STOP_SECONDS: Final = 1.0
 IDLE_SECONDS: Final = 75.0
 MOST_CACHED: Final = 65_536

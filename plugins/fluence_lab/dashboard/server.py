@@ -96,11 +96,11 @@ class Dashboard:
         except web.HTTPException as answer:
             if answer.status < 400:
                 raise
-            texts = {404: "this page does not exist", 405: "read only: use GET", 413: "the request is too long"}
+            texts = {404: "this page does not exist", 405: "read only; use GET", 413: "the request is too long"}
             return self._denied(request, answer.status, texts.get(answer.status, answer.reason.lower()))
         except Exception:  # noqa: BLE001  # no error may stop the server
             _log.exception("a request failed", path=request.path)
-            return self._denied(request, 500, "internal error: see the dashboard's log")
+            return self._denied(request, 500, "internal error; see the dashboard's log")
 
     def _denied(self, request: web.Request, status: int, text: str) -> web.Response:
         """One line: as JSON for programs, as a page for people; the login page for those who have not signed in."""

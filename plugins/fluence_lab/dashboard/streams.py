@@ -39,14 +39,14 @@ class Streams:
         """Send the changes of a subject, which this reader asks for. Raises DeniedError."""
         name = session.name if session is not None else request.remote or ""
         if self._open.get(name, 0) >= STREAMS_PER_SESSION:
-            raise DeniedError(429, f"more than {STREAMS_PER_SESSION} pages are open: close some")
+            raise DeniedError(429, f"more than {STREAMS_PER_SESSION} pages are open; close some")
         since = request.headers.get("Last-Event-ID", request.query.get("since", ""))
         number = int(since) if since.isdecimal() and len(since) < 16 else 0
         self._open[name] = self._open.get(name, 0) + 1
         try:
             return await self._stream(request, subject, reader, number)
         except FullError:
-            raise DeniedError(503, "too many pages are open: retry later") from None
+            raise DeniedError(503, "too many pages are open; retry later") from None
         finally:
             self._open[name] -= 1
             if not self._open[name]:

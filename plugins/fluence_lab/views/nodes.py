@@ -311,7 +311,7 @@ def _gpu_figure(known: Nodes, gpus: Sequence[Gpu]) -> Figure:
     text += f"and {shared:,} {verb(shared, 'is', 'are')} shared."
     nodes_with = len({gpu.node for gpu in gpus})
     if nodes_with > len(rows):
-        text += f" The figure shows the first {len(rows)} of {nodes_with:,} nodes: for others, search or open a block."
+        text += f" The figure shows the first {len(rows)} of {nodes_with:,} nodes; for others, search or open a block."
     return Figure("gpus", "GPUs by index", text, {"cells": source, "labels": labels}, _draw_gpus)
 
 

@@ -147,7 +147,7 @@ def _pods_figure(history: History) -> Figure:
 
 def _rates_figure(history: History) -> Figure:
     lines = _lines(history, ("cycles", "binds"))
-    nothing = "No information about cycles: set --scheduler-metrics or --prometheus to show them."
+    nothing = "No information about cycles; set --scheduler-metrics or --prometheus to show them."
     text = _last(lines, "{cycles} cycles and {binds} binds per second", nothing)
     return Figure("rates", "Cycles and binds per second", text, {"lines": lines}, _draw_rates, _LEAST_SAMPLES)
 

@@ -37,7 +37,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except Exception:
-        logging.getLogger(__name__).exception("internal error: please report it")
+        logging.getLogger(__name__).exception("internal error; please report it")
         return INTERNAL_ERROR
     return 0
 

@@ -47,7 +47,7 @@ class Devices:
             if number < self.capacity and str(number) == digits:
                 return number
         raise BadRequestError(
-            f"{device[:80]!r} is not a device of type {self.type}: use {self._prefix}0 to "
+            f"{device[:80]!r} is not a device of type {self.type}; use {self._prefix}0 to "
             f"{self._prefix}{self.capacity - 1}"
         )
 

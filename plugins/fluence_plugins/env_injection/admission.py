@@ -90,7 +90,7 @@ def _decoded(body: bytes) -> _Review:
     except _UNREADABLE as error:
         raise MalformedError(f"expected an {KIND}: {_error_text(error)}") from None
     if (review.api_version, review.kind) != (API_VERSION, KIND):
-        raise MalformedError(f"expected an {KIND} of {API_VERSION}: set admissionReviewVersions to [v1]")
+        raise MalformedError(f"expected an {KIND} of {API_VERSION}; set admissionReviewVersions to [v1]")
     if not 0 < len(review.request.uid) <= _LONGEST_UID:
         raise MalformedError(f"request.uid must have 1 to {_LONGEST_UID} characters")
     return review

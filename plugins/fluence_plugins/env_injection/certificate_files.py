@@ -74,4 +74,4 @@ class CertificateFiles:
     def problems(self) -> dict[str, str | None]:
         """The problem of each check, or None."""
         over = self._now() >= self._expiry
-        return {"certificate": f"the certificate has expired: renew {self._certificate}" if over else None}
+        return {"certificate": f"the certificate has expired; renew {self._certificate}" if over else None}

@@ -87,7 +87,7 @@ class CertificateReconciler:
         problem = str(error)
         if isinstance(error, Forbidden):
             problem += (
-                f": allow the ServiceAccount to create Secrets, get and update Secret {self.place.name}, "
+                f"; allow the ServiceAccount to create Secrets, get and update Secret {self.place.name}, "
                 f"and get and patch MutatingWebhookConfiguration {self.configuration.name}"
             )
         if problem != self._problem:  # log it only once

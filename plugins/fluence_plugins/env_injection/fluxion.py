@@ -112,5 +112,5 @@ def _too_many(containers: int, variables: int) -> Refusal:
     return Refusal(
         f"the pod's {containers} containers would get {variables} environment variables each "
         f"({BACKEND_ENV} and one for each attribute key of the resources file), but a pod can have at most "
-        f"{MOST_VARIABLES}: use fewer containers, or fewer attribute keys"
+        f"{MOST_VARIABLES}; use fewer containers, or fewer attribute keys"
     )

@@ -52,7 +52,7 @@ class GangHandler:
             field = "parallelism" if request.kind == JOB[1] else "replicas"
             return Refusal(
                 f"its pods are in group {labels[GROUP_LABEL]!r}, but spec.{field} does not show how many of them start "
-                f"together: set {_WHERE}"
+                f"together; set {_WHERE}"
             )
         return patches.written(template, TEMPLATE, "annotations", {GROUP_SIZE_ANNOTATION: str(size)})
 

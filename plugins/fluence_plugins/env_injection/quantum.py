@@ -185,7 +185,7 @@ def _wrong(labels: Mapping[str, str], annotations: Mapping[str, str], where: str
     for texts, field, key, known in values:
         if key in texts and texts[key] not in known:
             return Refusal(
-                f"{where}.{field}[{key}]: expected one of {', '.join(known)}, got {shown(texts[key])}: "
+                f"{where}.{field}[{key}]: expected one of {', '.join(known)}, got {shown(texts[key])}; "
                 "correct or remove it"
             )
     return None

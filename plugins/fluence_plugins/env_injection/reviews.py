@@ -132,7 +132,7 @@ async def _decided(body: bytes, name: str, handler: Handler) -> _Outcome:
         return _Outcome("malformed", _line(400, str(error)))
     except Exception:  # noqa: BLE001 (after any error the API server applies its failurePolicy)
         log.exception("handler %s failed", name)
-        return _Outcome("failed", _line(500, "internal error: see the webhook's log"))
+        return _Outcome("failed", _line(500, "internal error; see the webhook's log"))
     return _Outcome(decided.result, web.Response(body=decided.body, content_type=_JSON))
 
 

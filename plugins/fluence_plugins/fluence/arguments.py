@@ -35,7 +35,7 @@ def _gpu_resource(name: str) -> str:
 def _named_once(found: tuple[str, ...]) -> tuple[str, ...]:
     for place, name in enumerate(found):
         if name in found[:place]:
-            raise wrong_value(f"{name!r} is named twice: keep one", at=(place,))
+            raise wrong_value(f"{name!r} is named twice; keep one", at=(place,))
     return found
 
 
@@ -101,7 +101,7 @@ class FluenceArguments(PluginArguments):
             raise wrong_value(str(error), at=("memoryChunk",)) from None
         if size % _MIB or not _MIB <= size <= _LARGEST_CHUNK_MIB * _MIB:
             raise wrong_value(
-                f"expected 1Mi to 1Pi in whole MiB, got {self.memory_chunk}: use 1Gi", at=("memoryChunk",)
+                f"expected 1Mi to 1Pi in whole MiB, got {self.memory_chunk}; use 1Gi", at=("memoryChunk",)
             )
         return size // _MIB
 

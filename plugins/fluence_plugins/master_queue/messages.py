@@ -40,7 +40,7 @@ EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 VIRTUAL_NODE_TAINT: Final = Taint(key="virtual-node.interlink/no-schedule", value="true", effect="NoSchedule")
 _LONGEST_PAIR: Final = 512
 _DEEPEST: Final = 16
-_TOO_DEEP: Final = f"the message is nested more than {_DEEPEST} levels deep: send only quotas, labels and taints"
+_TOO_DEEP: Final = f"the message is nested more than {_DEEPEST} levels deep; send only quotas, labels and taints"
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -80,11 +80,11 @@ def pool_of(subject: str, message_subject: str) -> str:
     """The name of the pool that published to `message_subject`. Raises MessageError if it is not a valid pool name."""
     prefix = f"{subject}."
     if not message_subject.startswith(prefix):
-        raise MessageError(f"{shown(message_subject)} is not below the subject: publish to {plain(subject)}.<pool>")
+        raise MessageError(f"{shown(message_subject)} is not below the subject; publish to {plain(subject)}.<pool>")
     name = message_subject[len(prefix) :]
     if not is_dns_label(name):
         raise MessageError(
-            f"{shown(name)} is not a valid pool name: use at most 63 characters (a-z, 0-9 and -), with no - at the "
+            f"{shown(name)} is not a valid pool name; use at most 63 characters (a-z, 0-9 and -), with no - at the "
             "start or end"
         )
     return name
@@ -94,10 +94,10 @@ def decoded(data: bytes) -> Message:
     """Decode a message. Raises MessageError if it is invalid as a whole."""
     content = _content(data)
     if not isinstance(content, dict):
-        raise MessageError("the message is not a JSON object: write quotas, labels and taints")
+        raise MessageError("the message is not a JSON object; write quotas, labels and taints")
     if not isinstance(content.get("quotas"), dict):
         raise MessageError(
-            "quotas is not a JSON object: write an amount for each resource, such as cpu, memory and pods"
+            "quotas is not a JSON object; write an amount for each resource, such as cpu, memory and pods"
         )
     problems = _Problems()
     return Message(
@@ -110,7 +110,7 @@ def decoded(data: bytes) -> Message:
 
 def _content(data: bytes) -> Any:
     if len(data) > MOST_BYTES:
-        raise MessageError(f"the message has {len(data)} bytes: send at most {MOST_BYTES}")
+        raise MessageError(f"the message has {len(data)} bytes; send at most {MOST_BYTES}")
     try:
         content = msgspec.json.decode(data)
     except RecursionError:

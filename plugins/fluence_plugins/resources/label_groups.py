@@ -72,7 +72,7 @@ def wrong_size(pods: Sequence[Pod]) -> str | None:
             group = f"{pod.metadata.namespace}/{pod.metadata.labels[GROUP_LABEL]}"
             return (
                 f"{_field(pod)} is {size}, but pod {pods[0].key} of the same group {group} has {sizes[0]} "
-                "(a missing size counts as 1): set the same size on all pods"
+                "(a missing size counts as 1); set the same size on all pods"
             )
     return None
 

@@ -96,7 +96,7 @@ def group_refusal(session: Session, group: Group) -> Refusal | None:
     """Why no pod of the group may be placed, before any node is evaluated. Raises PluginError."""
     if group.missing:
         return Refusal(
-            f"PodGroup {group.namespace}/{group.name} ({group.ref.api_group}) does not exist: create it, "
+            f"PodGroup {group.namespace}/{group.name} ({group.ref.api_group}) does not exist; create it, "
             "or remove the group from the pod",
             GANG_SCHEDULING,
         )

@@ -27,5 +27,5 @@ async def _logged(work: Coroutine[Any, Any, None]) -> None:
     try:
         await work
     except Exception:
-        _log.exception("a background task failed: restart the process to resume its work")
+        _log.exception("a background task failed; restart the process to resume its work")
         raise

@@ -16,7 +16,7 @@ def require(feature: str, *modules: str, requirement: str) -> None:
     missing = [module for module in modules if not _installed(module)]
     if missing:
         raise InputError(
-            f"{feature} needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed: "
+            f"{feature} needs {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed; "
             f"run pip install {shlex.quote(requirement)}"
         )
 

@@ -56,9 +56,9 @@ def _why_not(where: str, fields: tuple[str, str], error: Exception) -> str:
     number = error.errno if isinstance(error, OSError) else None
     if number == errno.EADDRINUSE:
         return (
-            f"{port}: {where} is in use: choose another port (0 means any free port), or stop the process that uses it"
+            f"{port}: {where} is in use; choose another port (0 means any free port), or stop the process that uses it"
         )
     if number == errno.EACCES:
-        return f"{port}: this user has no permission to bind {where}: choose port 1024 or higher"
+        return f"{port}: this user has no permission to bind {where}; choose port 1024 or higher"
     problem = os.strerror(number) if number and number > 0 else getattr(error, "strerror", None) or str(error)
-    return f"{host}: cannot bind {where} ({problem}): give an address of this machine"
+    return f"{host}: cannot bind {where} ({problem}); give an address of this machine"

@@ -47,7 +47,7 @@ class DefaultPreemptionArguments(PluginArguments):
     @model_validator(mode="after")
     def _not_both_zero(self) -> DefaultPreemptionArguments:
         if not self.min_candidate_nodes_percentage and not self.min_candidate_nodes_absolute:
-            raise wrong_value("both this and minCandidateNodesPercentage are 0: raise one of them",
+            raise wrong_value("both this and minCandidateNodesPercentage are 0; raise one of them",
                               at=("minCandidateNodesAbsolute",))  # fmt: skip
         return self
 

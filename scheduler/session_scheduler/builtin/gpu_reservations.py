@@ -157,7 +157,7 @@ class Reservations:
                         pods.append(await self._held(binding, gpu))
                 devices: dict[int, str] = {}
                 for gpu, pod in zip(gpus, pods, strict=True):
-                    waits_for = (f"no device plugin has reported the device of reservation pod {pod.key}: run "
+                    waits_for = (f"no device plugin has reported the device of reservation pod {pod.key}; run "
                                  "`fluence device-plugin --report-gpus` on the node")  # fmt: skip
                     awaited = pod.metadata.name
                     device = await self._reported(binding.cluster, pod)

@@ -346,7 +346,7 @@ class GpuSharing:
         if whole:
             annotation = next(name for name in (GPU_FRACTION, GPU_MEMORY) if name in cls.pod.metadata.annotations)
             resource = next(name for name in self._resources if name in cls.requests)
-            return Refusal(f"annotation {annotation}: the pod also requests {resource}: remove one of the two, because "
+            return Refusal(f"annotation {annotation}: the pod also requests {resource}; remove one of the two, because "
                            "a pod uses either whole GPUs or shares")  # fmt: skip
         if self._reserved and (unseen := refusal_text(cls.pod, live=self._live)) is not None:
             return Refusal(unseen)

@@ -35,8 +35,8 @@ def refusal_text(pod: Pod, *, live: bool) -> str | None:
     wrong, without = visibility(pod)
     if wrong is not None:
         return (f"container {wrong!r} does not set {VISIBLE_DEVICES} from the annotation {GPU_DEVICE} "
-                "(wholeGpus: reserved): remove the variable from the manifest, and create the pod again")  # fmt: skip
+                "(wholeGpus: reserved); remove the variable from the manifest, and create the pod again")  # fmt: skip
     if without is not None and live:
-        return (f"container {without!r} lacks the environment variable {VISIBLE_DEVICES} (wholeGpus: reserved): create "
+        return (f"container {without!r} lacks the environment variable {VISIBLE_DEVICES} (wholeGpus: reserved); create "
                 "the pod again; the webhook fluence-webhook did not process it, or excludes its namespace")  # fmt: skip
     return None

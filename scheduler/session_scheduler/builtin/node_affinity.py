@@ -39,7 +39,7 @@ class NodeAffinityArguments(PluginArguments):
     @classmethod
     def _well_formed(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         for problem in _problems(_decoded(value)):
-            raise wrong_value(f"{problem}: fix the term")
+            raise wrong_value(f"{problem}; fix the term")
         return value
 
     def affinity(self) -> Affinity:
@@ -50,11 +50,11 @@ class NodeAffinityArguments(PluginArguments):
 def _decoded(value: dict[str, Any] | None) -> Affinity:
     unknown = sorted(set(value or {}) - {REQUIRED_TERMS, PREFERRED_TERMS})
     if unknown:
-        raise wrong_value(f"unknown field {unknown[0]!r}: use {REQUIRED_TERMS} and {PREFERRED_TERMS}")
+        raise wrong_value(f"unknown field {unknown[0]!r}; use {REQUIRED_TERMS} and {PREFERRED_TERMS}")
     try:
         return msgspec.convert(value or {}, Affinity)
     except msgspec.ValidationError as error:
-        raise wrong_value(f"{error}: use the format of a pod's nodeAffinity") from error
+        raise wrong_value(f"{error}; use the format of a pod's nodeAffinity") from error
 
 
 def _problems(affinity: Affinity) -> Iterator[str]:

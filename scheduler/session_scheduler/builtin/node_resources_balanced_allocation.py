@@ -32,7 +32,7 @@ def _unweighted_and_distinct(resources: tuple[ResourceWeight, ...]) -> tuple[Res
         if resource.weight != 1:
             raise wrong_value("expected 1: this score uses no weights", at=(index, "weight"))
         if resource.name in names[:index]:
-            raise wrong_value(f"duplicate {resource.name!r}: keep one", at=(index, "name"))
+            raise wrong_value(f"duplicate {resource.name!r}; keep one", at=(index, "name"))
     return resources
 
 

@@ -36,7 +36,7 @@ _FIRST = ("cpu", "memory", "ephemeral-storage")
 
 def _without_slash(group: str) -> str:
     if "/" in group:
-        raise wrong_value(f"{group!r} contains a slash: use the part of the resource name before the slash")
+        raise wrong_value(f"{group!r} contains a slash; use the part of the resource name before the slash")
     return group
 
 
@@ -52,9 +52,9 @@ class ScoringStrategy(PluginArguments):
         field = ("requestedToCapacityRatio",)
         if self.type == "RequestedToCapacityRatio":
             if self.requested_to_capacity_ratio is None:
-                raise wrong_value("is missing: add it with its shape, or choose another type", field)
+                raise wrong_value("is missing; add it with its shape, or choose another type", field)
         elif self.requested_to_capacity_ratio is not None:
-            text = f"the type {self.type} does not use it: remove it, or choose the type RequestedToCapacityRatio"
+            text = f"the type {self.type} does not use it; remove it, or choose the type RequestedToCapacityRatio"
             raise wrong_value(text, field)
         return self
 

@@ -63,13 +63,13 @@ class PodTopologySpreadArguments(PluginArguments):
     @model_validator(mode="after")
     def _one_source(self) -> PodTopologySpreadArguments:
         if self.default_constraints and self.defaulting_type == "System":
-            raise wrong_value("require defaultingType List: set it, or remove the constraints",
+            raise wrong_value("require defaultingType List; set it, or remove the constraints",
                               at=("defaultConstraints",))  # fmt: skip
         seen = set()
         for index, one in enumerate(self.default_constraints):
             key = (one.topology_key, one.when_unsatisfiable)
             if key in seen:
-                raise wrong_value(f"duplicate constraint for {key[0]!r} with {key[1]}: keep one of the two",
+                raise wrong_value(f"duplicate constraint for {key[0]!r} with {key[1]}; keep one of the two",
                                   at=("defaultConstraints", index))  # fmt: skip
             seen.add(key)
         return self

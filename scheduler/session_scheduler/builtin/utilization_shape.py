@@ -32,7 +32,7 @@ class UtilizationShapePoint(PluginArguments):
 def _in_order(shape: tuple[UtilizationShapePoint, ...]) -> tuple[UtilizationShapePoint, ...]:
     for index, (before, point) in enumerate(pairwise(shape), 1):
         if before.utilization >= point.utilization:
-            text = f"is {point.utilization}: list the points by increasing utilization, without duplicates"
+            text = f"is {point.utilization}; list the points by increasing utilization, without duplicates"
             raise wrong_value(text, (index, "utilization"))
     return shape
 

@@ -77,7 +77,7 @@ def misspelt_class(session: Session, claims: Iterable[PersistentVolumeClaim]) ->
         near = get_close_matches(name, sorted(classes), 1, 0.6) if name and name not in classes else []
         if near:
             problem = f'claim {claim.metadata.name} names StorageClass "{name}", which does not exist'
-            return f"{problem}: did you mean {near[0]}?"
+            return f"{problem}; did you mean {near[0]}?"
     return ""
 
 

@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None, *, plugin: bool = False) -> int
     """
     words = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if sys.stdout is None:  # closed before the process started
-        _print_error("standard output is closed: redirect it to a file, a pipe or a terminal")
+        _print_error("standard output is closed; redirect it to a file, a pipe or a terminal")
         return BAD_INPUT
     if sys.stderr is None:  # closed: discard the log
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
@@ -64,12 +64,12 @@ def main(arguments: Sequence[str] | None = None, *, plugin: bool = False) -> int
         raise
     except Exception as error:  # the last resort: one line instead of a traceback
         if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITABLE:
-            _print_error(f"cannot write the output: {error.strerror}: free space, or redirect the output")
+            _print_error(f"cannot write the output: {error.strerror}; free space, or redirect the output")
             return _give_up_output(BAD_INPUT)
         if "--debug" in words:
             raise
         text = " ".join(str(error).split())
-        _print_error(f"internal error: {type(error).__name__}: {text}: please report it with the output of --debug")
+        _print_error(f"internal error: {type(error).__name__}: {text}; please report it with the output of --debug")
         return INTERNAL_ERROR
     return status
 

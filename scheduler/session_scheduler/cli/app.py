@@ -109,7 +109,7 @@ def plugin_options() -> list[PluginOption]:
     for option in options:
         if not isinstance(option, PluginOption):
             raise InputError(
-                f"expected a PluginOption in the entry points {OPTIONS_GROUP}, got {option!r}: fix the plugin"
+                f"expected a PluginOption in the entry points {OPTIONS_GROUP}, got {option!r}; fix the plugin"
             )
     return options
 

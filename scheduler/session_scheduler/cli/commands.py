@@ -137,9 +137,9 @@ def simulate(
     what_if = WhatIf(add_nodes or (), without_plugin or (), validate)
     is_diff = output is SimulationOutput.DIFF
     if is_diff and not what_if:
-        raise InputError("-o diff: needs --add-nodes or --without-plugin: add one of them")
+        raise InputError("-o diff: needs --add-nodes or --without-plugin; add one of them")
     if is_diff and explain is not None:
-        raise InputError("-o diff: shows no explanation: remove --explain, or choose another format")
+        raise InputError("-o diff: shows no explanation; remove --explain, or choose another format")
     report = open_report(html)
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, validate, live=reads_cluster)
     explained = pod_option(explain, "--explain") if explain is not None else None
@@ -152,7 +152,7 @@ def simulate(
     if report is not None:
         report.write("simulate", result)
     if state.serves_none(settings):
-        raise InputError("no profile serves any of these pods: correct their schedulerName, or add a profile")
+        raise InputError("no profile serves any of these pods; correct their schedulerName, or add a profile")
     return 1 if result["summary"]["unschedulable"] else 0
 
 
@@ -230,7 +230,7 @@ def snapshot(
 
     to_stdout = output is None or output in ("-", "json", "yaml")
     if output is not None and not to_stdout and not {".", "/"} & set(output):
-        raise InputError(f"-o {output}: unknown format: use yaml, json or a file such as now.yaml")
+        raise InputError(f"-o {output}: unknown format; use yaml, json or a file such as now.yaml")
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, validate, live=reads_cluster)
     if output is None or to_stdout:
         typer.echo(snapshot_of(state, settings, yaml=output == "yaml"), nl=False)
@@ -374,10 +374,10 @@ def _read(
     collect_rarely()
     live = live and not files
     if not files and kubeconfig is None and not live:
-        raise InputError("Missing argument 'FILE': name manifests, or a cluster with --kubeconfig")
+        raise InputError("Missing argument 'FILE'; name manifests, or a cluster with --kubeconfig")
     read = inputs(files or [], [option for option, _ in options])
     if files and not read.manifests and kubeconfig is None:
-        raise InputError(f"{files[0]}: the directory contains only settings: also name manifests, or a cluster")
+        raise InputError(f"{files[0]}: the directory contains only settings; also name manifests, or a cluster")
     config = config or read.file(CONFIG)
     defaults = [(option, read.option(option)) for option, value in options if value is None]
     given = configuration(config, options, defaults) if config is not None else None

@@ -30,13 +30,13 @@ def loaded(group: str, *, taken: Collection[str] = ()) -> dict[str, Any]:
         offer = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "an unknown distribution"
         if entry.name in taken:
             raise InputError(
-                f"command {entry.name} of {offer} has the name of a built-in command: uninstall that package"
+                f"command {entry.name} of {offer} has the name of a built-in command; uninstall that package"
             )
         try:
             found[entry.name] = entry.load()
         except Exception as error:  # any exception of the import is the distribution's error
             problem = f"{type(error).__name__}: {error}"
-            raise InputError(f"{entry.name} of {offer} cannot be imported: {problem}: fix or reinstall it") from error
+            raise InputError(f"{entry.name} of {offer} cannot be imported: {problem}; fix or reinstall it") from error
     return found
 
 
@@ -46,6 +46,6 @@ def open_report(html: Path | None) -> Report | None:
         return None
     writers = loaded(REPORTS_GROUP)
     if "html" not in writers:
-        raise InputError("--html: no installed package writes reports: run pip install 'fluence-scheduler[dashboard]'")
+        raise InputError("--html: no installed package writes reports; run pip install 'fluence-scheduler[dashboard]'")
     report: Report = writers["html"](html)
     return report

@@ -33,7 +33,7 @@ class Inputs:
         """The one file of this name, if there is one. Raises InputError where two directories have one."""
         found = self._found.get(name, [])
         if len(found) > 1:
-            raise InputError(f"{found[0]} and {found[1]}: only one can be used: choose one with {self._flags[name]}")
+            raise InputError(f"{found[0]} and {found[1]}: only one can be used; choose one with {self._flags[name]}")
         return found[0] if found else None
 
     def option(self, option: PluginOption) -> str | None:

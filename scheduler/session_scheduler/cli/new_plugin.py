@@ -85,23 +85,23 @@ def names_of(name: str) -> Names:
     """The names derived from one, normalised as in PEP 503 and 625. Raises InputError for an invalid one."""
     if not _NAME.fullmatch(name):
         raise _wrong(
-            name, "is not a valid distribution name: use ASCII letters and digits, with -, _ or . between them"
+            name, "is not a valid distribution name; use ASCII letters and digits, with -, _ or . between them"
         )
     if len(name) > _LONGEST:
-        raise _wrong(name, f"has {len(name)} characters: use {_LONGEST} or fewer")
+        raise _wrong(name, f"has {len(name)} characters; use {_LONGEST} or fewer")
     normal = re.sub(r"[-_.]+", "-", name).lower()
     package = normal.replace("-", "_")
     if not package.isidentifier() or keyword.iskeyword(package):
         raise _wrong(
             name,
-            f"becomes the package {package!r}, which Python cannot import: start with a letter, and avoid keywords",
+            f"becomes the package {package!r}, which Python cannot import; start with a letter, and avoid keywords",
         )
     if normal in _RESERVED or package in sys.stdlib_module_names:
-        raise _wrong(name, "is reserved: choose another name")
+        raise _wrong(name, "is reserved; choose another name")
     if owner := _owner(normal):
-        raise _wrong(name, f"is already {owner}: choose another name")
+        raise _wrong(name, f"is already {owner}; choose another name")
     if util.find_spec(package) is not None:
-        raise _wrong(name, f"becomes the module {package!r}, which already exists: choose another name")
+        raise _wrong(name, f"becomes the module {package!r}, which already exists; choose another name")
     cls = "".join(part.capitalize() for part in normal.split("-"))
     if keyword.iskeyword(cls) or cls in _IN_TEMPLATE or hasattr(builtins, cls):
         cls += "Plugin"
@@ -131,12 +131,12 @@ def write(names: Names, target: Path) -> list[str]:
     texts = _texts(names)
     if not target.parent.is_dir():
         raise InputError(
-            f"--directory {plain(str(target.parent))}: does not exist: create the directory, or name another"
+            f"--directory {plain(str(target.parent))}: does not exist; create the directory, or name another"
         )
     try:
         target.mkdir()
     except FileExistsError:
-        raise InputError(f"{plain(str(target))}: already exists: choose another name or directory") from None
+        raise InputError(f"{plain(str(target))}: already exists; choose another name or directory") from None
     except OSError as error:
         raise _unwritable(target, error) from error
     try:
@@ -151,7 +151,7 @@ def write(names: Names, target: Path) -> list[str]:
 
 
 def _unwritable(target: Path, error: OSError) -> InputError:
-    return InputError(f"{plain(str(target))}: cannot be written ({error.strerror}): name another --directory")
+    return InputError(f"{plain(str(target))}: cannot be written ({error.strerror}); name another --directory")
 
 
 def _texts(names: Names) -> Mapping[str, str]:

@@ -420,7 +420,7 @@ class Scheduler:
         mixed = [group for group in due if len(schedulers_of(group)) > 1]
         for group in mixed:
             names = " and ".join(schedulers_of(group))
-            reason = f"{group.key}: its pods have different schedulerNames, {names}: give all of them the same one"
+            reason = f"{group.key}: its pods have different schedulerNames, {names}; give all of them the same one"
             outcome = PlacementResult(group, refusal=Refusal(reason, GANG_SCHEDULING))
             self.completion.record({group: outcome}, _wants_other_pods)
         return tuple(group for group in due if group not in mixed)

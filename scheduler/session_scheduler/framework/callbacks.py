@@ -371,7 +371,7 @@ class Callbacks:
         """
         if not isinstance(path, str) or not _HTTP_PATH.fullmatch(path):
             raise ValueError(
-                f"{path!r} is not a valid path: use lower-case letters, digits, '.', '_' and '-', without a leading '/'"
+                f"{path!r} is not a valid path; use lower-case letters, digits, '.', '_' and '-', without a leading '/'"
             )
         served = self.calls.http_handlers.setdefault(self._registering, {})
         if path not in served and len(served) >= HTTP_PATHS:

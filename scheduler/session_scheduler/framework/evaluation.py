@@ -346,7 +346,7 @@ def _texts(why: HookCall, answer: Any, nodes: int) -> list[list[str]]:
 def _check_range(call: HookCall, scored: np.ndarray[Any, np.dtype[Any]], how: Normalise, low: int, high: int) -> None:
     """Reject scores outside of the limits, in kube-scheduler's words where they are not normalised."""
     for score in scored[(scored > high) | (scored < low)].tolist():
-        when = "after normalizing: scale it, or declare `normalise`" if how is Normalise.NONE else "before normalizing"
+        when = "after normalizing; scale it, or declare `normalise`" if how is Normalise.NONE else "before normalizing"
         raise call.wrong(f"it returns an invalid score {score}, it should in the range of [{low}, {high}] {when}")
 
 

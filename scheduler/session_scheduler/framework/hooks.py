@@ -257,7 +257,7 @@ class ObservedCall(HookCall):
             return answer
         if not IDENTITY.isdisjoint(beyond):
             _log.warning(
-                "a plugin reads the name or uid of pods, so each pod is evaluated alone: read only fields that equal "
+                "a plugin reads the name or uid of pods, so each pod is evaluated alone; read only fields that equal "
                 "pods share",
                 plugin=self.plugin, hook=self.hook,
             )  # fmt: skip

@@ -224,7 +224,7 @@ class Ledger:
     def count(self, task: Task, counts: Mapping[Hashable, int]) -> None:
         """Add to counters of a task's row; see `Session.count`."""
         if task.node is None:
-            raise ValueError(f"{task.key} is not on a node: call `count` after the placement")
+            raise ValueError(f"{task.key} is not on a node; call `count` after the placement")
         merged = {key: amount for key, amount in {**task.counts, **counts}.items() if amount}
         self._cache.set_counts(task, merged)
         if task.row >= 0 and self.touched[-1:] != [task.row]:  # directly after its placement it is one change
@@ -394,7 +394,7 @@ class Statement:
 
     def _check_open(self) -> None:
         if not self._open:
-            raise RuntimeError("the statement was committed: open a new one")
+            raise RuntimeError("the statement was committed; open a new one")
 
     def __enter__(self) -> Self:
         return self

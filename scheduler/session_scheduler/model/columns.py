@@ -58,7 +58,7 @@ def node_amounts(node: Node) -> dict[str, int]:
         except QuantityError as error:
             raise NodeQuantityError(node.metadata.name, field, str(error)) from None
         if amount < 0:
-            raise NodeQuantityError(node.metadata.name, field, f"{quantity!r} is negative: write 0 or more")
+            raise NodeQuantityError(node.metadata.name, field, f"{quantity!r} is negative; write 0 or more")
         amounts[name] = amount
     return amounts
 

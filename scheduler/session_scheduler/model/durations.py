@@ -53,9 +53,9 @@ def parse_duration(text: str) -> float:
     elif _DURATION.fullmatch(short):
         seconds = sum((Decimal(number) * _UNITS[unit] for number, unit in _PART.findall(short)), Decimal(0))
     else:
-        raise DurationError(f"{shown!r} is not a valid duration: {remedy}")
+        raise DurationError(f"{shown!r} is not a valid duration; {remedy}")
     if not 0 < seconds <= LONGEST:
-        raise DurationError(f"expected a duration above 0 and up to 292 years, got {shown!r}: {remedy}")
+        raise DurationError(f"expected a duration above 0 and up to 292 years, got {shown!r}; {remedy}")
     return float(seconds)
 
 

@@ -42,7 +42,7 @@ def expression_problem(requirement: LabelSelectorRequirement) -> str | None:
     operator, values = requirement.operator, requirement.values
     count = _VALUE_COUNTS.get(operator)
     if count is None:
-        return f"operator: {operator!r} is unknown: use one of {', '.join(_VALUE_COUNTS)}"
+        return f"operator: {operator!r} is unknown; use one of {', '.join(_VALUE_COUNTS)}"
     if not _is_label_key(requirement.key):
         return f"key: {requirement.key!r} is not a valid label key"
     allowed, wanted = count
@@ -57,7 +57,7 @@ def expression_problem(requirement: LabelSelectorRequirement) -> str | None:
 def field_problem(requirement: LabelSelectorRequirement) -> str | None:
     """The error in an expression on fields; None if it is valid."""
     if requirement.operator not in ("In", "NotIn"):
-        return f"operator: {requirement.operator!r} is unknown: use In or NotIn"
+        return f"operator: {requirement.operator!r} is unknown; use In or NotIn"
     if len(requirement.values) != 1:
         return f"values: expected exactly one value, got {len(requirement.values)}"
     return None

@@ -84,20 +84,20 @@ def at(where: str, key: str) -> str:
 def check_name(text: str, where: str) -> None:
     """Raises FieldError unless the text is a valid object name."""
     if not is_dns_subdomain(text):
-        raise FieldError(where, f"{text!r} is not a valid name: use up to 253 lower-case letters, digits, '-' and '.'")
+        raise FieldError(where, f"{text!r} is not a valid name; use up to 253 lower-case letters, digits, '-' and '.'")
 
 
 def check_key(key: str, where: str) -> None:
     """Raises FieldError unless the text is a valid key of a label, annotation, taint or selector."""
     if not is_qualified_name(key):
-        raise FieldError(where, f"{key!r} is not a valid key: write name or prefix/name, with a name of up to 63 "
+        raise FieldError(where, f"{key!r} is not a valid key; write name or prefix/name, with a name of up to 63 "
                          "letters, digits, '-', '_' and '.'")  # fmt: skip
 
 
 def check_value(value: str, where: str) -> None:
     """Raises FieldError unless the text is a valid label value."""
     if not is_label_value(value):
-        raise FieldError(where, f"{value!r} is not a valid label value: use up to 63 letters, digits, '-', '_' and '.'")
+        raise FieldError(where, f"{value!r} is not a valid label value; use up to 63 letters, digits, '-', '_' and '.'")
 
 
 def check_labels(labels: Mapping[str, str], where: str) -> None:
@@ -114,7 +114,7 @@ def check_annotations(annotations: Mapping[str, str], where: str) -> None:
             check_key(key, at(where, key))
     size = sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items())
     if size > ANNOTATIONS_LIMIT:
-        raise FieldError(where, f"have {size} bytes in total, more than {ANNOTATIONS_LIMIT}: shorten them")
+        raise FieldError(where, f"have {size} bytes in total, more than {ANNOTATIONS_LIMIT}; shorten them")
 
 
 def check_metadata(metadata: ObjectMeta, where: str = "metadata") -> None:
@@ -122,7 +122,7 @@ def check_metadata(metadata: ObjectMeta, where: str = "metadata") -> None:
     if metadata.name:
         check_name(metadata.name, f"{where}.name")
     if metadata.namespace and not is_dns_label(metadata.namespace):
-        raise FieldError(f"{where}.namespace", f"{metadata.namespace!r} is not a valid namespace: use up to 63 "
+        raise FieldError(f"{where}.namespace", f"{metadata.namespace!r} is not a valid namespace; use up to 63 "
                          "lower-case letters, digits and '-'")  # fmt: skip
     check_labels(metadata.labels, f"{where}.labels")
     check_annotations(metadata.annotations, f"{where}.annotations")
@@ -136,7 +136,7 @@ def check_metadata(metadata: ObjectMeta, where: str = "metadata") -> None:
 def check_time(text: str | None, where: str) -> None:
     """Raises FieldError unless the text is a valid RFC 3339 time, or absent."""
     if text is not None and parsed_time(text) is None:
-        raise FieldError(where, f"{text!r} is not a valid time: write it in RFC 3339, such as 2026-01-31T12:00:00Z")
+        raise FieldError(where, f"{text!r} is not a valid time; write it in RFC 3339, such as 2026-01-31T12:00:00Z")
 
 
 # ------------------------------------------------------------------ selectors
@@ -146,11 +146,11 @@ def _check_requirement(requirement: LabelSelectorRequirement, operators: Iterabl
     check_key(requirement.key, f"{where}.key")
     operator, values = requirement.operator, requirement.values
     if operator not in operators:
-        raise FieldError(f"{where}.operator", f"{operator!r} is not a valid operator: use {', '.join(operators)}")
+        raise FieldError(f"{where}.operator", f"{operator!r} is not a valid operator; use {', '.join(operators)}")
     if operator in ("In", "NotIn") and not values:
         raise FieldError(f"{where}.values", f"is empty: {operator} needs at least one value")
     if operator in ("Exists", "DoesNotExist") and values:
-        raise FieldError(f"{where}.values", f"{operator} takes no values: remove them")
+        raise FieldError(f"{where}.values", f"{operator} takes no values; remove them")
     if operator in ("Gt", "Lt"):
         if len(values) != 1 or re.fullmatch(r"[+-]?\d{1,19}", values[0]) is None:
             raise FieldError(f"{where}.values", f'{operator} takes one integer, such as ["8"], not {list(values)}')
@@ -209,7 +209,7 @@ def check_node_selector_term(term: NodeSelectorTerm, where: str) -> None:
     for number, requirement in enumerate(term.match_fields):
         field = f"{where}.matchFields[{number}]"
         if requirement.key != "metadata.name":
-            raise FieldError(f"{field}.key", f"{requirement.key!r} is not a valid field: use metadata.name")
+            raise FieldError(f"{field}.key", f"{requirement.key!r} is not a valid field; use metadata.name")
         if requirement.operator not in ("In", "NotIn") or len(requirement.values) != 1:
             raise FieldError(field, "needs the operator In or NotIn, and exactly one value")
 
@@ -224,7 +224,7 @@ def _quantity_problem(name: str, quantity: Quantity) -> str | None:
     except QuantityError as error:
         return str(error)
     if amount < 0:
-        return f"{quantity!r} is negative: write 0 or more"
+        return f"{quantity!r} is negative; write 0 or more"
     if "/" in name and not name.startswith("kubernetes.io/") and amount % 1000:
         return f"{quantity!r} is not an integer: extended resources come in whole units"
     return None

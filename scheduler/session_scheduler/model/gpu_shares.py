@@ -107,13 +107,13 @@ def share_of(metadata: ObjectMeta) -> Share | None:
     annotations = metadata.annotations
     fraction, memory = annotations.get(GPU_FRACTION), annotations.get(GPU_MEMORY)
     if fraction is not None and memory is not None:
-        raise ShareError(f"annotations {GPU_FRACTION} and {GPU_MEMORY} are mutually exclusive: remove one of them")
+        raise ShareError(f"annotations {GPU_FRACTION} and {GPU_MEMORY} are mutually exclusive; remove one of them")
     count = _count(annotations.get(GPU_COUNT))
     if fraction is not None:
         return Share(_thousandths(fraction), 0, count)
     if memory is not None:
         return Share(0, _mib(memory), count)
-    raise ShareError(f"annotation {GPU_COUNT} needs a share of each GPU: add {GPU_FRACTION} or {GPU_MEMORY}")
+    raise ShareError(f"annotation {GPU_COUNT} needs a share of each GPU; add {GPU_FRACTION} or {GPU_MEMORY}")
 
 
 def _thousandths(text: str) -> int:
@@ -121,7 +121,7 @@ def _thousandths(text: str) -> int:
     found = int(match[1].ljust(3, "0")) if match else 0
     if not found:
         remedy = "write a number greater than 0 and less than 1, such as 0.5 or 0.125; request whole GPUs as a resource"
-        raise _wrong(GPU_FRACTION, text, f"fraction of a GPU: {remedy}")
+        raise _wrong(GPU_FRACTION, text, f"fraction of a GPU; {remedy}")
     return found
 
 
@@ -133,7 +133,7 @@ def _mib(text: str) -> int:
         found = -(-parse_quantity(text) // 2**20)
     if not 1 <= found <= LARGEST_MIB:
         remedy = "write MiB, such as 4096, or a quantity with a unit, such as 4Gi"
-        raise _wrong(GPU_MEMORY, text, f"amount of GPU memory: {remedy}")
+        raise _wrong(GPU_MEMORY, text, f"amount of GPU memory; {remedy}")
     return found
 
 
@@ -142,7 +142,7 @@ def _count(text: str | None) -> int:
         return 1
     found = int(text) if _COUNT.fullmatch(text) else 0
     if not 1 <= found <= MOST_GPUS:
-        raise _wrong(GPU_COUNT, text, f"number of GPUs: write an integer from 1 to {MOST_GPUS}")
+        raise _wrong(GPU_COUNT, text, f"number of GPUs; write an integer from 1 to {MOST_GPUS}")
     return found
 
 

@@ -113,7 +113,7 @@ def selector_of(written: LabelSelector | None) -> Selector:
     for requirement in (*equal, *written.match_expressions):
         problem = expression_problem(requirement)
         if problem is None and requirement.operator not in _OPERATORS:
-            problem = f"operator: {requirement.operator!r} is unknown: use one of {', '.join(_OPERATORS)}"
+            problem = f"operator: {requirement.operator!r} is unknown; use one of {', '.join(_OPERATORS)}"
         if problem is not None:
             raise SelectorError(problem)
         found.append((requirement.key, requirement.operator, tuple(sorted(set(requirement.values)))))

@@ -146,7 +146,7 @@ class Observed(_Noting):
         return hash(self._all())
 
     def __reduce_ex__(self, _: Any) -> NoReturn:
-        raise TypeError("an observed pod cannot be copied: read the fields that you need")
+        raise TypeError("an observed pod cannot be copied; read the fields that you need")
 
 
 class ObservedMapping(_Noting, Mapping[str, str]):

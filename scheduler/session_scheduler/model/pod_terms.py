@@ -157,7 +157,7 @@ class TermTable:
         def weighted(item: Any) -> tuple[int, Term]:
             found = msgspec.convert(item, _Weighted)
             if not is_int32(found.weight):  # a larger one could overflow the scores of other pods
-                raise SelectorError(f"weight: {found.weight} is out of range: write 1 to 100")
+                raise SelectorError(f"weight: {found.weight} is out of range; write 1 to 100")
             return found.weight, _term(found.pod_affinity_term, pod)
 
         terms = PodTerms(

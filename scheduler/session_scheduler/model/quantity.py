@@ -39,7 +39,7 @@ def _exact(text: str) -> Decimal:
     if match is None:
         shown = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
         remedy = "write a number with an optional suffix, such as 500m, 2 or 4Gi"
-        raise QuantityError(f"{shown!r} is not a valid quantity: {remedy}")
+        raise QuantityError(f"{shown!r} is not a valid quantity; {remedy}")
     number, suffix, exponent = match.groups()
     scale = _SUFFIX[suffix] if suffix else Decimal(10) ** int(exponent or 0)
     return _EXACT.multiply(Decimal(number), scale)

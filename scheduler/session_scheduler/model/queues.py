@@ -79,7 +79,7 @@ def amount_of(resource: str, quantity: Quantity) -> int:
     """A quantity in the units of pod requests: cpu in millicores. Raises QuantityError."""
     exact = thousandths(quantity)
     if exact < 0:
-        raise QuantityError(f"{quantity!r} is negative: write 0 or more")
+        raise QuantityError(f"{quantity!r} is negative; write 0 or more")
     return exact if is_in_thousandths(resource) else whole(exact)
 
 
@@ -112,14 +112,14 @@ def queue_spec(
                 problem = problem or Problem("Invalid", f"{at}: {error}", at)
     deserved, limit = amounts["deserved"], amounts["limit"]
     if weight < 0:
-        problem = problem or Problem("Invalid", f"overQuotaWeight: {weight} is negative: write 0 or more",
+        problem = problem or Problem("Invalid", f"overQuotaWeight: {weight} is negative; write 0 or more",
                                      "overQuotaWeight")  # fmt: skip
     for resource in sorted(limit.keys() & deserved.keys()):
         if deserved[resource] > limit[resource]:
             at = f"deserved.{resource}"
             text = (
                 f"{at}: {shown_amount(resource, deserved[resource])} is more than the limit of "
-                f"{shown_amount(resource, limit[resource])}: lower it, or raise the limit"
+                f"{shown_amount(resource, limit[resource])}; lower it, or raise the limit"
             )
             problem = problem or Problem("Invalid", text, at)
     return QueueSpec(name, parent, deserved, limit, max(0, weight), priority, problem)
@@ -128,9 +128,9 @@ def queue_spec(
 def _wrong_name(name: str) -> Problem | None:
     """The error in a name that cannot be the value of the label by which pods name their queue."""
     if len(name) > _LONGEST_NAME:
-        why = f"has {len(name)} characters: use at most {_LONGEST_NAME}, as in a label value"
+        why = f"has {len(name)} characters; use at most {_LONGEST_NAME}, as in a label value"
     elif not _NAME.fullmatch(name):
-        why = "is not a valid label value: use letters and digits, with '-', '_' and '.' between them"
+        why = "is not a valid label value; use letters and digits, with '-', '_' and '.' between them"
     else:
         return None
     return Problem("Invalid", f"name: {why}", "name")
@@ -143,7 +143,7 @@ def with_known_devices(spec: QueueSpec, known: Container[str]) -> QueueSpec:
             for name in sorted(amounts):
                 if name.endswith((DEVICES_SUFFIX, CAPACITY_SUFFIX)) and name not in known:
                     at = f"{which}.{name}"
-                    text = f"{at}: unknown device resource: add it to deviceResources in the scheduler's configuration"
+                    text = f"{at}: unknown device resource; add it to deviceResources in the scheduler's configuration"
                     return msgspec.structs.replace(spec, problem=Problem("Invalid", text, at))
     return spec
 
@@ -178,14 +178,14 @@ class QueueTree:
             spec = self.specs.get(at)
             if spec is None:
                 child = above[-1]
-                text = f"parent: queue {at!r} does not exist: create it, or choose another parent"
+                text = f"parent: queue {at!r} does not exist; create it, or choose another parent"
                 problem = Problem("ParentMissing", text, "parent")
                 self._fail(name, child, problem)
                 return
             if at in above:
                 if at == name:
                     steps = " -> ".join([*above, name])
-                    text = f"parent: the queues form a cycle ({steps}): give one of them another parent"
+                    text = f"parent: the queues form a cycle ({steps}); give one of them another parent"
                     self._fail(name, name, Problem("Circle", text, "parent"))
                 else:
                     self._fail(name, at, Problem("Circle", ""))
@@ -195,7 +195,7 @@ class QueueTree:
                 return
             if above and at == DEFAULT_QUEUE:
                 text = (
-                    "parent: queue 'default' is for pods that name no queue, so it cannot have children: "
+                    "parent: queue 'default' is for pods that name no queue, so it cannot have children; "
                     "choose another parent"
                 )
                 self._fail(name, above[-1], Problem("ParentNotAllowed", text, "parent"))
@@ -203,14 +203,14 @@ class QueueTree:
             above.append(at)
             at = spec.parent
             if at and len(above) == MOST_LEVELS:
-                text = f"parent: more than {MOST_LEVELS - 1} ancestors: choose a parent nearer to the top"
+                text = f"parent: more than {MOST_LEVELS - 1} ancestors; choose a parent nearer to the top"
                 self._fail(name, name, Problem("TooDeep", text, "parent"))
                 return
         self._paths[name] = tuple(above)
 
     def _fail(self, name: str, culprit: str, problem: Problem) -> None:
         if culprit != name:
-            text = f"parent: ancestor {culprit!r} is not ready: see its status"
+            text = f"parent: ancestor {culprit!r} is not ready; see its status"
             problem = Problem("ParentNotReady", text, "parent")
         self._problems[name] = problem
 
@@ -233,16 +233,16 @@ class QueueTree:
     @staticmethod
     def missing(name: str) -> Problem:
         """The problem of a queue that pods name, but that does not exist."""
-        return Problem("Missing", f"queue {name!r} does not exist: create it; until then its pending pods wait")
+        return Problem("Missing", f"queue {name!r} does not exist; create it; until then its pending pods wait")
 
     def why_not(self, name: str) -> str | None:
         """Why the queue accepts no pods; None if it does."""
         if name not in self.specs:
-            return f"queue {name!r} does not exist: create it, or set the label {QUEUE_LABEL} to another queue"
+            return f"queue {name!r} does not exist; create it, or set the label {QUEUE_LABEL} to another queue"
         problem = self._problems.get(name)
         if problem is not None:
             return f"queue {name!r} is not ready: {problem.message}"
         if name in self.children:
             named = ", ".join(self.children[name][:5])
-            return f"queue {name!r} accepts no pods because it has child queues: use one of them, such as {named}"
+            return f"queue {name!r} accepts no pods because it has child queues; use one of them, such as {named}"
         return None

@@ -212,7 +212,7 @@ def _amounts(quantities: Mapping[str, Quantity], where: str) -> Amounts:
         except QuantityError as error:
             raise QuantityError(f"{where}.{name}: {error}") from None
         if amounts[name] < 0:
-            raise QuantityError(f"{where}.{name}: {quantity!r} is negative: write 0 or more")
+            raise QuantityError(f"{where}.{name}: {quantity!r} is negative; write 0 or more")
     return amounts
 
 

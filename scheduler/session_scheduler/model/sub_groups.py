@@ -37,18 +37,18 @@ def minima_of(text: str) -> Mapping[str, int]:
     """By sub-group: its minimum in the annotation's text, in the same order. Raises SubGroupsError."""
     parts = text.split(",", MOST + 1)
     if len(parts) > MOST:
-        raise SubGroupsError(f"names more than {MOST} sub-groups: write at most {MOST}")
+        raise SubGroupsError(f"names more than {MOST} sub-groups; write at most {MOST}")
     minima: dict[str, int] = {}
     for part in parts:
         name, equals, minimum = (piece.strip() for piece in part.partition("="))
         if not equals or not _NAME.fullmatch(name) or not _MINIMUM.fullmatch(minimum):
             raise SubGroupsError(
-                f"has the invalid entry {part.strip()[:_SHOWN]!r}: write comma-separated name=minimum pairs, such as "
+                f"has the invalid entry {part.strip()[:_SHOWN]!r}; write comma-separated name=minimum pairs, such as "
                 "leader=1,worker=3; a name has up to 63 lower-case letters, digits and '-', and a minimum has up to 6 "
                 "digits"
             )
         if name in minima:
-            raise SubGroupsError(f"names the sub-group {name!r} twice: write it once")
+            raise SubGroupsError(f"names the sub-group {name!r} twice; write it once")
         minima[name] = int(minimum)
     return MappingProxyType(minima)
 

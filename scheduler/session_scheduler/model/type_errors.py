@@ -35,7 +35,7 @@ def explain_type_error(message: str, tree: object) -> tuple[str, str]:
     field, value = _locate(tree, path, _TYPES.get(expected["got"]) if expected else None)
     missing = _MISSING.match(what)
     if missing:
-        return f"{field}.{missing['field']}".lstrip("."), "is missing: add it"
+        return f"{field}.{missing['field']}".lstrip("."), "is missing; add it"
     if expected is None:
         return field, what
     return field, _mismatch(expected["expected"], expected["got"], value)
@@ -45,7 +45,7 @@ def mismatch(expected: str, value: object) -> str:
     """Error and remedy of a value that is not of a type of OpenAPI: a scalar, "object" or a list ("[]string")."""
     got = next(name for name, type_ in _TYPES.items() if type(value) is type_)
     if expected in ("int32", "int64") and (got == "int" or (isinstance(value, str) and _LONG.fullmatch(value))):
-        return f"is a number with more than {expected[3:]} bits: write a smaller one"
+        return f"is a number with more than {expected[3:]} bits; write a smaller one"
     return _mismatch(_OF_OPENAPI.get(expected, expected), got, value)
 
 
@@ -53,9 +53,9 @@ def _mismatch(expected: str, got: str, value: object) -> str:
     wanted = " or ".join(_WORDS.get(word, word) for word in expected.split(" | ") if word != "null")
     shown = _WORDS.get(got, got) if got in ("object", "array", "null") else _as_written(value)
     if expected.startswith("str") and got in ("int", "float", "bool"):
-        return f'{shown} is not a string: quote it, as "{shown}"'
+        return f'{shown} is not a string; quote it, as "{shown}"'
     if expected == "int" and isinstance(value, str) and _INTEGER.fullmatch(value):
-        return f"{shown} is a string, not a whole number: write it without quotes"
+        return f"{shown} is a string, not a whole number; write it without quotes"
     return f"must be {wanted}, not {shown}"
 
 

@@ -66,7 +66,7 @@ async def explain_state(
     for each in chosen:
         if not any(each.has(task) for task in found):
             remedy = each.remedy(each.objects(known))
-            raise InputError(f"{each.written}: no pending pods in namespace {each.key.partition('/')[0]}: {remedy}")
+            raise InputError(f"{each.written}: no pending pods in namespace {each.key.partition('/')[0]}; {remedy}")
     return _merged(answers)
 
 

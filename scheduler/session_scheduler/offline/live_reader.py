@@ -66,10 +66,10 @@ async def _kind(cluster: _FencedCluster, kind: type[KubeObject], plugins: Collec
             return ()
         advice = remedy(kind.__name__, error).replace("this account", "your account")
         if kind not in OPTIONAL_KINDS:
-            raise type(error)(f"{error}: {advice}") from None
-        _log.warning(f"continuing without {kind.__name__} objects: {error}: {advice}")
+            raise type(error)(f"{error}; {advice}") from None
+        _log.warning(f"continuing without {kind.__name__} objects: {error}; {advice}")
         return ()
     except ClusterError as error:
         raise type(error)(
-            f"{error}: check the cluster's address in the kubeconfig, and whether the API server is running"
+            f"{error}; check the cluster's address in the kubeconfig, and whether the API server is running"
         ) from None

@@ -52,8 +52,8 @@ class PodSelector:
         """The error for a pod that is not pending; `known` has the pending pods."""
         placed = next((task.node for task in tasks if task.key == self.key), None)
         if placed is not None:
-            return f"{self.written}: already on node {placed}: name a pending pod"
-        return f"{self.written}: no pending pod with this namespace and name: {self.remedy(known)}"
+            return f"{self.written}: already on node {placed}; name a pending pod"
+        return f"{self.written}: no pending pod with this namespace and name; {self.remedy(known)}"
 
     def remedy(self, known: Sequence[str]) -> str:
         """What to write if no pod is selected: the nearest of these names, first of those in the same namespace."""
@@ -94,7 +94,7 @@ def names_object(word: str) -> bool:
     if kind.lower() not in KINDS and not Path(name).suffix:
         near = get_close_matches(kind.lower(), KINDS, 1, 0.6)
         remedy = f"did you mean {near[0]}/{name}?" if near else f"use {', '.join(map(str.lower, _WORDS))}, or a file"
-        raise InputError(f"{word}: no such file, and {kind} is not a type of object: {remedy}")
+        raise InputError(f"{word}: no such file, and {kind} is not a type of object; {remedy}")
     return kind.lower() in KINDS
 
 

@@ -66,7 +66,7 @@ def unserved(scheduler_name: str, config: SchedulerConfig) -> str:
     names = [profile.scheduler_name for profile in config.profiles]
     near = get_close_matches(scheduler_name, names, 1, 0.6)
     remedy = f"did you mean {near[0]}?" if near else f"set spec.schedulerName to {' or '.join(names)}, or add a profile"
-    return f"no profile has schedulerName {plain(scheduler_name)}: {remedy}"
+    return f"no profile has schedulerName {plain(scheduler_name)}; {remedy}"
 
 
 async def place_all(scheduler: Scheduler, until: Callable[[], bool] = lambda: False) -> dict[str, Any]:

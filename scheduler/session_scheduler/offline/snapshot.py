@@ -37,7 +37,7 @@ def write_snapshot(state: ClusterState, config: SchedulerConfig, file: Path) -> 
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InputError(f"{file}: cannot be written: {error.strerror}: name another file") from error
+        raise InputError(f"{file}: cannot be written: {error.strerror}; name another file") from error
 
 
 def _configuration(config: SchedulerConfig, profiles: Mapping[str, HookCalls]) -> dict[str, Any]:

@@ -103,7 +103,7 @@ async def read_state(
     config = config or SchedulerConfig()
     live = live or kubeconfig is not None
     if not live and context is not None:
-        raise InputError(f"--context {context}: needs --kubeconfig: add it")
+        raise InputError(f"--context {context}: needs --kubeconfig; add it")
     there: tuple[PortObject, ...] = ()
     if live:
         from session_scheduler.offline.live_reader import (

@@ -39,7 +39,7 @@ def status_of(scheduler: Scheduler, chosen: Sequence[PodSelector] = ()) -> dict[
     for each in chosen:
         if not any(each.has(task) for task in tasks):
             where, remedy = f"in namespace {each.key.partition('/')[0]}", each.remedy(each.objects(tasks))
-            raise InputError(f"{each.written}: no pods with a profile's schedulerName {where}: {remedy}")
+            raise InputError(f"{each.written}: no pods with a profile's schedulerName {where}; {remedy}")
     tasks = [task for task in tasks if selected(chosen, task)]
     problems = {**wrong_durations(tasks), **scheduler.cache.problems}
     held = [_held(scheduler, task, problems) for task in tasks if task.node is not None]

@@ -64,7 +64,7 @@ class WhatIf:
         """The configuration with the plugins disabled. Raises InputError."""
         for place, name in enumerate(self.without_plugins):
             if name in self.without_plugins[:place]:
-                raise InputError(f"--without-plugin {name}: given twice: pass it once")
+                raise InputError(f"--without-plugin {name}: given twice; pass it once")
             config = _without_plugin(config, name)
         return config
 
@@ -101,7 +101,7 @@ def _without_plugin(config: SchedulerConfig, name: str) -> SchedulerConfig:
         known = sorted({known for names in on for known in names})
         near = get_close_matches(name, known, 1, 0.6) or [one for one in known if one.lower() == name.lower()]
         remedy = f"did you mean {near[0]}?" if near else f"name one of {', '.join(known)}"
-        raise InputError(f"--without-plugin {name}: no profile enables this plugin: {remedy}")
+        raise InputError(f"--without-plugin {name}: no profile enables this plugin; {remedy}")
     profiles = (
         _disabled(profile, name, defaults) if name in names else profile
         for profile, names in zip(config.profiles, on, strict=True)
@@ -129,7 +129,7 @@ def _with_nodes(state: ClusterState, text: str, validate: FieldValidation) -> Cl
         return replace(state, brought=(*state.brought, *_nodes_in(text, state, where, validate)))
     count = int(match["count"]) if len(match["count"]) <= len(str(_MOST)) else _MOST + 1
     if not 1 <= count <= _MOST:
-        raise InputError(f"{where}: {match['count']} nodes is out of range: add between 1 and {_MOST}")
+        raise InputError(f"{where}: {match['count']} nodes is out of range; add between 1 and {_MOST}")
     template = match["template"]
     if template is None:
         return _with_copies(state, _uniform_node(state, where), count)
@@ -139,10 +139,10 @@ def _with_nodes(state: ClusterState, text: str, validate: FieldValidation) -> Cl
     if not Path(template).exists():
         near = get_close_matches(template, nodes, 1, 0.6)
         remedy = f"did you mean {near[0]}?" if near else "name a node of the cluster, or a file with one node"
-        raise InputError(f"{where}: no node or file is named {template!r}: {remedy}")
+        raise InputError(f"{where}: no node or file is named {template!r}; {remedy}")
     found = _nodes_in(template, state, where, validate)
     if len(found) != 1:
-        raise InputError(f"{where}: {template} contains {len(found)} nodes: name a file with one node")
+        raise InputError(f"{where}: {template} contains {len(found)} nodes; name a file with one node")
     return _with_copies(state, found[0], count, brought=True)
 
 
@@ -152,12 +152,12 @@ def _nodes(state: ClusterState) -> list[Node]:
 
 def _nodes_in(file: str, state: ClusterState, where: str, validate: FieldValidation) -> tuple[Node, ...]:
     there = (*state.objects, *state.brought)
-    refused = {SNAPSHOT: "contains a whole cluster: name a file with nodes only"}
+    refused = {SNAPSHOT: "contains a whole cluster; name a file with nodes only"}
     loaded = read_manifests([file], there=there, refused=refused, validate=validate)
     others = [obj for obj in (*loaded.objects, *loaded.saved) if not isinstance(obj, Node)]
     if others or not loaded.nodes:
         found = f"a {type(others[0]).__name__}" if others else "no Node"
-        raise InputError(f"{where}: {file} contains {found}: name a file with nodes only")
+        raise InputError(f"{where}: {file} contains {found}; name a file with nodes only")
     return loaded.nodes
 
 
@@ -165,12 +165,12 @@ def _uniform_node(state: ClusterState, where: str) -> Node:
     """The first node, if all nodes are alike. Raises InputError."""
     nodes = sorted(_nodes(state), key=lambda node: node.metadata.name)
     if not nodes:
-        raise InputError(f"{where}: no node to copy: name a file with one node, as NxFILE")
+        raise InputError(f"{where}: no node to copy; name a file with one node, as NxFILE")
     offers = (nodes[0].status.allocatable, nodes[0].spec)
     for node in nodes:
         if (node.status.allocatable, node.spec) != offers:
             names = f"{nodes[0].metadata.name} and {node.metadata.name}"
-            raise InputError(f"{where}: nodes {names} differ: name the node to copy, as NxNODE")
+            raise InputError(f"{where}: nodes {names} differ; name the node to copy, as NxNODE")
     return nodes[0]
 
 

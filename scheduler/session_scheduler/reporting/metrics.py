@@ -439,17 +439,17 @@ def _problem(family: Metric, taken: set[str], write: Callable[[Metric], object])
     if not isinstance(family, Metric):
         return f"expected a metric family of prometheus_client.core, got {family!r}"
     if not family.name.startswith(PREFIX):
-        return f"{family.name} does not start with {PREFIX}: rename it"
+        return f"{family.name} does not start with {PREFIX}; rename it"
     names = _names(family)
     clash = sorted(names & taken)
     if clash:
-        return f"{clash[0]} already exists: rename it"
+        return f"{clash[0]} already exists; rename it"
     try:
         foreign = sorted({sample.name for sample in family.samples} - names)
         write(family)
     except Exception as error:  # noqa: BLE001 (the library raises any exception for invalid values)
         return f"{family.name} cannot be written: {type(error).__name__}: {error}"
-    return f"{family.name} has samples named {foreign[0]}: give them a family of their own" if foreign else ""
+    return f"{family.name} has samples named {foreign[0]}; give them a family of their own" if foreign else ""
 
 
 def _names(family: Metric) -> set[str]:

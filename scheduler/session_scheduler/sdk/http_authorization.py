@@ -37,7 +37,7 @@ class Denial(NamedTuple):
 
 NO_TOKEN: Final = Denial(401, "send a token for the cluster: `Authorization: Bearer TOKEN`")
 WRONG_TOKEN: Final = Denial(401, "the API server does not accept this token: it is invalid or has expired")
-NO_REVIEW: Final = Denial(503, "the API server did not review the request: retry, or see the scheduler's log")
+NO_REVIEW: Final = Denial(503, "the API server did not review the request; retry, or see the scheduler's log")
 
 
 def authorization_of(serving: Serving, client: ApiClient) -> DelegatedAuthorization | None:
@@ -84,4 +84,4 @@ class DelegatedAuthorization:
         if await self._reviews.allowed(user, {"nonResourceAttributes": {"path": path, "verb": "get"}}):
             return None
         why = f"user {user.username} has no permission to get {path}"
-        return Denial(403, one_line(f"{why}: bind the user to a ClusterRole such as fluence-reader"))
+        return Denial(403, one_line(f"{why}; bind the user to a ClusterRole such as fluence-reader"))

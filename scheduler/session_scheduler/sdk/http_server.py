@@ -138,7 +138,7 @@ class Endpoints:
             return None
         seconds = math.ceil(wait)
         retry = {"Retry-After": str(seconds)}
-        return text_response(HTTPStatus.TOO_MANY_REQUESTS, f"too many requests: retry after {seconds} s", retry)
+        return text_response(HTTPStatus.TOO_MANY_REQUESTS, f"too many requests; retry after {seconds} s", retry)
 
     async def _respond(self, request: Request) -> Response:
         if self._authorize is not None and request.path not in _OPEN:

@@ -94,7 +94,7 @@ class Leadership:
             return {"leading": None}
         elector = self._elector
         silent = elector is None or elector.silent > self._election.lease_seconds
-        return {"standing-by": "the lease has not been read recently: see the log" if silent else None}
+        return {"standing-by": "the lease has not been read recently; see the log" if silent else None}
 
     async def run(
         self,

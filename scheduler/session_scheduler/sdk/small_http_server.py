@@ -189,7 +189,7 @@ class SmallHttpServer:
             return await self._respond(Request(*target, client))
         except Exception:  # noqa: BLE001 (no error may stop the server)
             _log.exception("a request failed: %s", target.path)
-            return text_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error: see the logs")
+            return text_response(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the logs")
 
 
 class _Target(NamedTuple):

@@ -42,7 +42,7 @@ class Explanations:
     async def ask(self, namespace: str, name: str) -> Answer:
         """Explain a pod: 200, 404 if the pod does not exist, 503 if too many requests wait."""
         if len(self._asked) >= _MOST_ASKED:
-            return 503, {"error": f"{_MOST_ASKED} requests are waiting: retry in a moment"}
+            return 503, {"error": f"{_MOST_ASKED} requests are waiting; retry in a moment"}
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._asked.append((f"{namespace}/{name}", future))
         self._notify()
@@ -50,7 +50,7 @@ class Explanations:
             async with asyncio.timeout(_TIMEOUT):
                 return await future
         except TimeoutError:
-            return 503, {"error": f"the scheduler did not reach this request within {_TIMEOUT:g} s: retry"}
+            return 503, {"error": f"the scheduler did not reach this request within {_TIMEOUT:g} s; retry"}
 
     def next_time(self) -> float | None:
         """When to call `run`; None for never."""

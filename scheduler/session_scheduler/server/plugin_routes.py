@@ -35,7 +35,7 @@ class PluginRoutes:
             return _answer(call, call(query))
         except PluginError as error:
             _log.error("a plugin's http handler failed", plugin=error.plugin, path=path, error=str(error))
-            return 500, f"plugin {plugin} failed: see the logs\n".encode(), _TEXT
+            return 500, f"plugin {plugin} failed; see the logs\n".encode(), _TEXT
 
 
 def _answer(call: HookCall, answer: object) -> Answer:
@@ -43,6 +43,6 @@ def _answer(call: HookCall, answer: object) -> Answer:
     body = call.guarded(str.encode if isinstance(answer, str) else msgspec.json.encode, answer)
     if len(body) > LARGEST:
         raise call.wrong(
-            f"expected a response of at most {LARGEST} bytes, got {len(body)}: paginate it with query parameters"
+            f"expected a response of at most {LARGEST} bytes, got {len(body)}; paginate it with query parameters"
         )
     return 200, body, _TEXT if isinstance(answer, str) else "application/json"

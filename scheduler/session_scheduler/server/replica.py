@@ -266,7 +266,7 @@ class Replica:
     async def _explain(self, namespace: str, name: str) -> tuple[int, dict[str, Any]]:
         if self._explanations is None or not self._recovered:
             return 503, {
-                "error": "this replica is not the leader: query the replica whose /readyz?verbose shows `leading`"
+                "error": "this replica is not the leader; query the replica whose /readyz?verbose shows `leading`"
             }
         return await self._explanations.ask(namespace, name)
 

@@ -47,17 +47,17 @@ def _wrong_resources(one: DeviceResourceConfig) -> Iterator[str]:
     if not one.resources and not selects:
         yield "resources: list at least one resource, or set deviceAttributes or capacity"
     if one.resources and one.capacity is not None:
-        yield "capacity: its unit differs from that of resources: remove one of the two"
+        yield "capacity: its unit differs from that of resources; remove one of the two"
     if one.node_selector and (one.resources or selects) and all(map(device_class_of, one.resources)):
-        yield "nodeSelector: has no effect, because devices of claims are counted on all nodes: remove it"
+        yield "nodeSelector: has no effect, because devices of claims are counted on all nodes; remove it"
     for place, name in enumerate(one.resources):
         if selects and device_class_of(name) is not None:
             by = "deviceAttributes" if one.device_attributes else "capacity"
-            yield (f"resources[{place}]: {name!r} counts devices of claims, which {by} already counts: remove this "
+            yield (f"resources[{place}]: {name!r} counts devices of claims, which {by} already counts; remove this "
                    "resource")  # fmt: skip
         if not counts_devices(name):
             remedy = f"use an extended resource such as nvidia.com/gpu, {GPU_FRACTION}, or {amount_name('CLASS')}"
-            yield f"resources[{place}]: {name!r} does not count devices: {remedy}"
+            yield f"resources[{place}]: {name!r} does not count devices; {remedy}"
         elif name in one.resources[:place]:
             first = f"resources[{one.resources.index(name)}]"
-            yield f"resources[{place}]: {name!r} duplicates {first}: remove one of the two"
+            yield f"resources[{place}]: {name!r} duplicates {first}; remove one of the two"

@@ -35,7 +35,7 @@ class Chosen:
         name = plugin if isinstance(plugin, str) else name_of(plugin)
         sources = None if isinstance(plugin, str) else [_source(name, plugin)]
         if sources is not None and not isinstance(plugin, type) and args:
-            raise TypeError(f"plugin {name} is an instance: pass its class and the arguments")
+            raise TypeError(f"plugin {name} is an instance; pass its class and the arguments")
         loaded = Registry(BUILTIN).load_plugin(PluginConfig(name=name, args=args or {}, weight=weight), _PLACE, sources)
         self.add(name, loaded.instance, weight)
         if isinstance(plugin, str | type):
@@ -52,7 +52,7 @@ class Chosen:
         """Build every plugin again, as after a crash. Raises RuntimeError for an instance."""
         if ready := [name for name in self._used if name not in self._recipes]:
             raise RuntimeError(
-                f"plugin {ready[0]} is an instance, which would keep its state: pass its class to use(…)"
+                f"plugin {ready[0]} is an instance, which would keep its state; pass its class to use(…)"
             )
         for name in list(self._used):
             self.use(*self._recipes[name])
@@ -66,7 +66,7 @@ class Chosen:
         if name not in BUILTIN:
             near = get_close_matches(name, BUILTIN, 1, 0.6)
             remedy = f"did you mean {near[0]}?" if near else f"name one of {', '.join(BUILTIN)}"
-            raise ValueError(f"there is no built-in plugin {name!r}: {remedy}")
+            raise ValueError(f"there is no built-in plugin {name!r}; {remedy}")
         self._without.add(name)
 
     def calls(self, hook_seconds: float | None = None) -> HookCalls:

@@ -72,7 +72,7 @@ class DrivenCluster:
     def scheduler(self) -> Scheduler:
         """The scheduler under test; the first `schedule`, `run` or `start` creates it."""
         if self._scheduler is None:
-            raise RuntimeError("the scheduler is not started: call schedule(), run() or start() first")
+            raise RuntimeError("the scheduler is not started; call schedule(), run() or start() first")
         return self._scheduler
 
     def run(self, *plugins: object, cycles: int = 1) -> list[Bound]:
@@ -80,7 +80,7 @@ class DrivenCluster:
         if self._scheduler is None:
             self.start(*plugins)
         elif plugins:
-            raise RuntimeError("the scheduler is already running: name the plugins in the first run(…)")
+            raise RuntimeError("the scheduler is already running; name the plugins in the first run(…)")
         done: list[Bound] = []
         for _ in range(cycles):
             decided = finished(self._cycle())
@@ -146,7 +146,7 @@ def finished(work: Coroutine[Any, Any, _Answer]) -> _Answer:
     except RuntimeError:
         return asyncio.run(work)
     work.close()
-    raise RuntimeError("FakeCluster runs its own event loops: use it in a synchronous test (`def test_…`)")
+    raise RuntimeError("FakeCluster runs its own event loops; use it in a synchronous test (`def test_…`)")
 
 
 async def _started(scheduler: Scheduler) -> None:

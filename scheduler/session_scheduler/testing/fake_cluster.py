@@ -57,7 +57,7 @@ class FakeCluster(Results):
 
     def _only_before(self, call: str) -> None:
         if self._scheduler is not None:
-            raise RuntimeError(f"the scheduler is already running: call {call} before the first schedule() or run()")
+            raise RuntimeError(f"the scheduler is already running; call {call} before the first schedule() or run()")
 
     # ------------------------------------------------------------------ objects
 

@@ -32,7 +32,7 @@ class Results(DrivenCluster):
         for obj in self.memory.objects(kind):
             if obj.key in (name, f"{namespace}/{name}"):
                 return obj
-        raise LookupError(f"there is no {kind.__name__} {namespace}/{name}: add it first")
+        raise LookupError(f"there is no {kind.__name__} {namespace}/{name}; add it first")
 
     def node_of(self, name: str, namespace: str = "default") -> str | None:
         """The node that the pod is bound to."""
@@ -66,7 +66,7 @@ class Results(DrivenCluster):
                     node: NodeVerdict(one["fits"], one.get("score"), one.get("plugin"), one.get("reason") or "")
                     for node, one in pod["nodes"].items()
                 }
-        raise LookupError(f"pod {namespace}/{name} is not pending: call this before it is bound")
+        raise LookupError(f"pod {namespace}/{name} is not pending; call this before it is bound")
 
     # ------------------------------------------------------------------ assertions
 

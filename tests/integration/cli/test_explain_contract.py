@@ -107,7 +107,7 @@ def test_the_how_to_shows_the_summary_of_many_nodes(tmp_path: Path, capsys: pyte
     assert f"```\n{summary.rstrip()}\n```" in HOW_TO.read_text()
 
 
-UNSERVED = "no profile has schedulerName default-scheduler: set spec.schedulerName to fluence, or add a profile"
+UNSERVED = "no profile has schedulerName default-scheduler; set spec.schedulerName to fluence, or add a profile"
 
 
 @pytest.fixture
@@ -194,11 +194,11 @@ def test_a_pod_of_another_scheduler_is_evaluated_alone(file: str, capsys: pytest
 
 
 @pytest.mark.parametrize(("pod", "problem"), [
-    ("default/runs", "already on node open: name a pending pod"),
-    ("plain", "no pending pod with this namespace and name: did you mean default/plain?"),
-    ("default/plane", "no pending pod with this namespace and name: did you mean default/plain?"),
-    ("", "no pending pod with this namespace and name: write NAMESPACE/NAME"),
-    ("default/zzz", "no pending pod with this namespace and name: name a pending pod, such as default/gated, "
+    ("default/runs", "already on node open; name a pending pod"),
+    ("plain", "no pending pod with this namespace and name; did you mean default/plain?"),
+    ("default/plane", "no pending pod with this namespace and name; did you mean default/plain?"),
+    ("", "no pending pod with this namespace and name; write NAMESPACE/NAME"),
+    ("default/zzz", "no pending pod with this namespace and name; name a pending pod, such as default/gated, "
      "default/grouped, default/large"),
 ])  # fmt: skip
 def test_a_pod_that_is_not_pending_is_an_error_of_one_line(

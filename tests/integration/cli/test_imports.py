@@ -159,19 +159,19 @@ print(access.server, kube_access.namespace_of({str(config)!r}, None), sorted({EX
 @pytest.mark.parametrize(
     ("missing", "words", "line"),
     [
-        ("nats", "master-queue", "a connection to NATS needs nats, which is not installed: run pip install "
+        ("nats", "master-queue", "a connection to NATS needs nats, which is not installed; run pip install "
                                  "'fluence-scheduler[master-queue]'"),
         ("nats", "pool publish --pool p --subject s", "'fluence-scheduler[master-queue]'"),
         ("nats", "simulate CLUSTER --config CONFIG", "plugin master-queue (fluence-scheduler VERSION) cannot be "
-         "imported: a connection to NATS needs nats, which is not installed: run pip install "
+         "imported: a connection to NATS needs nats, which is not installed; run pip install "
          "'fluence-scheduler[master-queue]'"),
-        ("cryptography", "webhook", "the webhook needs cryptography, which is not installed: run pip install "
+        ("cryptography", "webhook", "the webhook needs cryptography, which is not installed; run pip install "
                                     "'fluence-scheduler[webhook]'"),
-        ("grpc", "device-plugin", "the device plugin needs grpc, which is not installed: run pip install "
+        ("grpc", "device-plugin", "the device plugin needs grpc, which is not installed; run pip install "
                                   "'fluence-scheduler[device-plugin]'"),
-        ("bokeh", "dashboard", "the dashboard needs bokeh, which is not installed: run pip install "
+        ("bokeh", "dashboard", "the dashboard needs bokeh, which is not installed; run pip install "
                                "'fluence-scheduler[dashboard]'"),
-        ("kubernetes", "status --kubeconfig CONFIG", "kubeconfig CONFIG needs kubernetes, which is not installed: "
+        ("kubernetes", "status --kubeconfig CONFIG", "kubeconfig CONFIG needs kubernetes, which is not installed; "
                                                      "run pip install kubernetes"),
     ],
 )  # fmt: skip

@@ -42,8 +42,8 @@ def _shell(redirection: str, *arguments: str) -> subprocess.CompletedProcess[str
 @pytest.mark.parametrize(
     ("redirection", "problem"),
     [
-        (">&-", "standard output is closed: redirect it to a file, a pipe or a terminal"),
-        (">/dev/full", "cannot write the output: No space left on device: free space, or redirect the output"),
+        (">&-", "standard output is closed; redirect it to a file, a pipe or a terminal"),
+        (">/dev/full", "cannot write the output: No space left on device; free space, or redirect the output"),
     ],
 )
 @pytest.mark.parametrize("unbuffered", ["", "1"])

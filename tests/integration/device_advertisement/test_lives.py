@@ -87,7 +87,7 @@ async def test_unknown_devices_are_refused_by_name(folder: Path, kubelet: FakeKu
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await kubelet.allocate("qpu", "qpu-3")
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert refused.value.details() == "'qpu-3' is not a device of type qpu: use qpu-0 to qpu-2"
+        assert refused.value.details() == "'qpu-3' is not a device of type qpu; use qpu-0 to qpu-2"
         assert 'allocations_total{result="refused",type="qpu"} 1.0' in it.shown()
 
 

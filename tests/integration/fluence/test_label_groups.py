@@ -76,7 +76,7 @@ async def test_the_error_for_members_with_different_sizes_names_both(world: Worl
     await world.place(node("n1"), member("a", "2"), member("b", "2"), member("c", None))
     assert world.pod("a")["reason"] == (
         f"pod default/c: metadata.annotations[{SIZE}] is 1, but pod default/a of the same group default/g has 2 "
-        "(a missing size counts as 1): set the same size on all pods"
+        "(a missing size counts as 1); set the same size on all pods"
     )
     assert world.pod("c")["node"] is None
 

@@ -151,7 +151,7 @@ async def test_pods_without_a_pod_group_use_their_own_annotations(racks: World) 
     assert where(racks, {"n1": "1", "n2": "2"}, "same") == {"2": 2}
     assert racks.pod("odd-0")["reason"] == (
         f"pod default/odd-1: metadata.annotations[{WITHIN}] is 'zone', but that of pod default/odd-0 in the same "
-        "group is 'rack': give all pods of the group the same value"
+        "group is 'rack'; give all pods of the group the same value"
     )
 
 

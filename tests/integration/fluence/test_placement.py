@@ -160,7 +160,7 @@ async def test_without_a_resources_file_pods_are_placed_by_ordinary_resources(wo
     await world.place(node("n1"), pod("p"), pod("q", device("qpu")))
     assert world.pod("p")["node"] == "n1"
     assert (
-        "no resource tree has type 'qpu' (fluxion.flux-framework.org/qpu): there are no resource trees: pass "
+        "no resource tree has type 'qpu' (fluxion.flux-framework.org/qpu): there are no resource trees; pass "
         "resources.yaml with --resources, or as the cluster's ConfigMap fluence-resources"
     ) in world.pod("q")["reason"]
 

@@ -149,11 +149,11 @@ def test_an_installed_plugin_gets_arguments(small: Lab) -> None:
     ("change", "text"),
     [
         (lambda lab: lab.with_plugin(lambda thing: None, name="f"), "plugin f: unknown parameter 'thing'; a function"),
-        (lambda lab: lab.with_plugin(lambda: None), "a lambda has no name: pass name="),
+        (lambda lab: lab.with_plugin(lambda: None), "a lambda has no name; pass name="),
         (lambda lab: lab.with_plugin(_prefers, weight=3, name="f"), "plugin f: a function cannot have args"),
         (lambda lab: lab.with_plugin("Unknown").run(), "no plugin 'Unknown' is installed"),
         (lambda lab: lab.without_plugin("Unknown"), "no profile enables this plugin"),
-        (lambda lab: lab.add_nodes(1, like="n9"), "no node or file is named 'n9': name a node of the cluster"),
+        (lambda lab: lab.add_nodes(1, like="n9"), "no node or file is named 'n9'; name a node of the cluster"),
         (lambda lab: lab.verdicts("unknown"), "pod default/unknown: not found"),
     ],
 )  # fmt: skip

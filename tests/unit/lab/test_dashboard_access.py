@@ -123,7 +123,7 @@ async def test_a_user_without_the_path_is_denied_in_words() -> None:
     world = World()
     world.server.allowed.clear()
     with pytest.raises(
-        DeniedError, match="user alice has no permission to get /dashboard: bind the user to a ClusterRole"
+        DeniedError, match="user alice has no permission to get /dashboard; bind the user to a ClusterRole"
     ) as denied:
         await world.access.reader(ALICE, ())
     assert denied.value.status == 403

@@ -91,7 +91,7 @@ def test_files_are_shown_as_they_are_and_the_note_names_the_option() -> None:
     observed, pages, note = opening(*QUICKSTART)
     assert set(observed.pods.nodes.tolist()) == {-1}
     assert "simulated" not in pages
-    assert note == "Pending pods were not scheduled: use --simulate to schedule them in memory."
+    assert note == "Pending pods were not scheduled; use --simulate to schedule them in memory."
     assert opening(QUICKSTART[0])[2] == ""
 
 
@@ -113,7 +113,7 @@ def test_a_saved_simulation_is_one_page_and_is_not_simulated_again(tmp_path: Pat
 def test_simulate_needs_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["dashboard", "--simulate"]) == 2
     error = capsys.readouterr().err
-    assert error == "fluence: --simulate needs FILEs: name manifests, directories or a snapshot\n"
+    assert error == "fluence: --simulate needs FILEs; name manifests, directories or a snapshot\n"
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ raise SystemExit(asyncio.run(open_in_cluster("some file", "; rm -rf /", "127.0.0
 
 def test_without_a_service_the_command_says_what_to_apply(kubectl: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVICES", json.dumps({"items": []}))
-    with pytest.raises(InputError, match=r"no dashboard runs in this cluster: apply deploy/options/dashboard.yaml"):
+    with pytest.raises(InputError, match=r"no dashboard runs in this cluster; apply deploy/options/dashboard.yaml"):
         asyncio.run(open_in_cluster(None, None, "127.0.0.1", 8090))
 
 
@@ -175,7 +175,7 @@ def test_a_service_with_the_label_in_another_namespace_does_not_receive_the_toke
         asyncio.run(_service(["kubectl"]))
     assert str(error.value) == (
         "several Services have the label app.kubernetes.io/name=fluence-dashboard (a/fluence-dashboard, "
-        "fluence/fluence-dashboard): run kubectl port-forward for the one that you trust, because it receives "
+        "fluence/fluence-dashboard); run kubectl port-forward for the one that you trust, because it receives "
         "your token"
     )
 

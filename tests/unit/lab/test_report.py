@@ -169,7 +169,7 @@ def test_without_bokeh_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(InputError) as refused:
         HtmlReport(tmp_path / "report.html")
     assert str(refused.value) == (
-        "--html needs bokeh, which is not installed: run pip install 'fluence-scheduler[dashboard]'"
+        "--html needs bokeh, which is not installed; run pip install 'fluence-scheduler[dashboard]'"
     )
 
 
@@ -178,4 +178,4 @@ def test_without_the_lab_one_line_names_the_extra(run: Run, monkeypatch: pytest.
     code, out, err = run("simulate", QUEUES, "--html", str(tmp_path / "report.html"))
     assert (code, out) == (2, "")
     remedy = "run pip install 'fluence-scheduler[dashboard]'"
-    assert err == f"fluence: --html: no installed package writes reports: {remedy}\n"
+    assert err == f"fluence: --html: no installed package writes reports; {remedy}\n"

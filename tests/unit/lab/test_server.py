@@ -249,7 +249,7 @@ async def test_head_has_no_body(world: World) -> None:
 async def test_what_does_not_exist_is_refused_in_words(world: World, method: str, path: str, status: int) -> None:
     async with world.client("alice") as client, client.request(method, path) as response:
         assert response.status == status
-        assert (await response.json())["error"] in ("this page does not exist", "read only: use GET")
+        assert (await response.json())["error"] in ("this page does not exist", "read only; use GET")
 
 
 async def test_a_long_query_is_refused(world: World) -> None:
@@ -271,7 +271,7 @@ async def test_a_panel_that_fails_shows_its_error_and_is_logged_once(world: Worl
 async def test_a_panels_error_names_no_pod_to_a_reader_of_some_namespaces(world: World) -> None:
     async with world.client("bob") as client:
         text = (await text_of(client, "/broken"))[1]
-    assert "This page failed: see the dashboard&#39;s log." in text
+    assert "This page failed; see the dashboard&#39;s log." in text
     assert "numbers" not in text
 
 
@@ -560,7 +560,7 @@ async def test_open_pages_are_limited_by_session(world: World, monkeypatch: pyte
     async with world.client("alice") as client:
         async with client.get("/events/listing"), client.get("/events/listing"):
             status, text = await text_of(client, "/events/listing")
-            assert (status, json.loads(text)) == (429, {"error": "more than 2 pages are open: close some"})
+            assert (status, json.loads(text)) == (429, {"error": "more than 2 pages are open; close some"})
         await until(lambda: not world.dashboard._streams._open)
 
 

@@ -105,7 +105,7 @@ def test_series_have_only_the_times_at_which_all_numbers_are_known() -> None:
     assert lines["time"].tolist() == [1000 * NOW, 1000 * (NOW + 2)]
     assert [figure.text for figure in view.figures[1:]] == [
         "At the end of 0 minutes: 3 pending and 7 running pods.",
-        "No information about cycles: set --scheduler-metrics or --prometheus to show them.",
+        "No information about cycles; set --scheduler-metrics or --prometheus to show them.",
     ]
 
 
@@ -334,7 +334,7 @@ def test_the_gpus_of_each_of_many_nodes_are_found_by_search() -> None:
     known = observed(nodes(names, gpus=gpus))
     view = nodes_view(known)
     assert view.figures[1].text == (
-        "9,704 of 9,704 GPUs are free, and 0 are shared. The figure shows the first 40 of 1,213 nodes: for others, "
+        "9,704 of 9,704 GPUs are free, and 0 are shared. The figure shows the first 40 of 1,213 nodes; for others, "
         "search or open a block."
     )
     assert {column.title: column.link for column in table(view, "gpus").columns}["Node"] == "nodes?node={}"

@@ -78,7 +78,7 @@ def _known(item: Item, defaults: dict[str, str], what: str) -> dict[str, str]:
     for key in item.data:
         if key not in defaults:
             raise InvalidGraph(
-                f"grug: {what} {item.name[:40]!r}: {key[:40]!r} is unknown: use one of {', '.join(defaults)}"
+                f"grug: {what} {item.name[:40]!r}: {key[:40]!r} is unknown; use one of {', '.join(defaults)}"
             )
     return {**defaults, **item.data}
 

@@ -22,5 +22,5 @@ _LOADERS: dict[str, Loader] = {
 def loader_of(name: object) -> Loader:
     """The loader of a `load_format`."""
     if not isinstance(name, str) or name not in _LOADERS:
-        raise NotSupported(f"load_format={shown(name)} is unknown: use one of {', '.join(_LOADERS)}")
+        raise NotSupported(f"load_format={shown(name)} is unknown; use one of {', '.join(_LOADERS)}")
     return _LOADERS[name]

@@ -41,7 +41,7 @@ WITH_NODELIST = ("rv1", "rv1_nosched", "rv1_shorthand", "rfc40")
 def writer_of(name: object) -> Writer:
     """The writer of a `match_format`."""
     if not isinstance(name, str) or name not in _WRITERS:
-        raise NotSupported(f"match_format={shown(name)} is unknown: use one of {', '.join(_WRITERS)}")
+        raise NotSupported(f"match_format={shown(name)} is unknown; use one of {', '.join(_WRITERS)}")
     return _WRITERS[name]
 
 

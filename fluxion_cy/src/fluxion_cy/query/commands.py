@@ -82,8 +82,8 @@ _ELSEWHERE = {
     "satisfiability": "use match satisfiability JOBSPEC",
     "allocate": "use match allocate JOBSPEC",
     "status": "use find status=down, or get-status PATH",
-    "namespace-info": "ranks are always the graph's ranks; there is nothing to translate",
-    "ns-info": "ranks are always the graph's ranks; there is nothing to translate",
+    "namespace-info": "leave it out: ranks are always the graph's ranks",
+    "ns-info": "leave it out: ranks are always the graph's ranks",
     "params": "pass options on the command line; see --help",
     "stats": "use stat",
     "stats-cancel": "use stat",
@@ -94,7 +94,7 @@ _ELSEWHERE = {
 def _unknown(word: str) -> Malformed:
     near = get_close_matches(word, COMMANDS, 1)
     advice = _ELSEWHERE.get(word) or (f"did you mean {near[0]}?" if near else "try help")
-    return Malformed(f"unknown command {word[:40]!r}: {advice}")
+    return Malformed(f"unknown command {word[:40]!r}; {advice}")
 
 
 def run(session: Session, words: list[str]) -> Answer:
@@ -106,7 +106,7 @@ def run(session: Session, words: list[str]) -> Answer:
         raise _unknown(words[0])
     rest = words[1:]
     if len(rest) < given.least or (given.most is not None and len(rest) > given.most):
-        raise Malformed(f"malformed command: use {name} {given.usage}".rstrip())
+        raise Malformed(f"malformed command; use {name} {given.usage}".rstrip())
     return given.handler(session, rest)
 
 

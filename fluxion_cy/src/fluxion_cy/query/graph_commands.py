@@ -71,7 +71,7 @@ def _of_ranks(session: Session, text: str) -> list[str]:
 def set_status(session: Session, words: list[str]) -> Answer:
     """Marks a vertex up or down."""
     if words[1] not in ("up", "down"):
-        raise Malformed(f"unrecognized status {words[1][:40]!r}: use up or down")
+        raise Malformed(f"unrecognized status {words[1][:40]!r}; use up or down")
     session.matcher.set_status(words[0], words[1] == "up")
     return Answer({"path": words[0], "status": words[1]})
 

@@ -19,7 +19,7 @@ _SATISFY = ("satisfiability", "satisfy")
 
 def _operation(word: str) -> str:
     if word not in (*OPERATIONS, *_SATISFY):
-        raise Malformed(f"unknown subcmd {word[:40]!r}: use one of {', '.join(OPERATIONS)}, satisfiability")
+        raise Malformed(f"unknown subcmd {word[:40]!r}; use one of {', '.join(OPERATIONS)}, satisfiability")
     return word
 
 
@@ -107,14 +107,14 @@ def _resources(name: str, reader: str) -> dict[str, Any]:
 
 def _reader(word: str, known: tuple[str, ...]) -> str:
     if word not in known:
-        raise Malformed(f"unsupported reader {word[:40]!r}: use {' or '.join(known)}")
+        raise Malformed(f"unsupported reader {word[:40]!r}; use {' or '.join(known)}")
     return word
 
 
 def update(session: Session, words: list[str]) -> Answer:
     """Allocates or reserves what an R in a file names: allocate|reserve READER FILE JOBID START DURATION."""
     if words[0] not in ("allocate", "reserve"):
-        raise Malformed(f"unknown subcmd {words[0][:40]!r}: use allocate or reserve")
+        raise Malformed(f"unknown subcmd {words[0][:40]!r}; use allocate or reserve")
     reader, name = _reader(words[1], ("jgf", "jgf_shorthand", "rv1exec")), words[2]
     jobid, start, duration = (number(*pair) for pair in zip(words[3:], ("jobid", "starttime", "duration"), strict=True))
     if duration == 0:

@@ -47,7 +47,7 @@ class Engine(msgspec.Struct, frozen=True):
         if self.name == "embedded":
             return {}
         why = "needs durations, which plugin fluence does not support with 'engine: reapi'"
-        return {"backfill": f"backfill {why}: remove backfill, or choose 'engine: embedded'"}
+        return {"backfill": f"backfill {why}; remove backfill, or choose 'engine: embedded'"}
 
     def check(self, policy: str) -> None:
         """Check the library.

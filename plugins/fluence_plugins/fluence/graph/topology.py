@@ -33,17 +33,17 @@ class TopologyLevel(PluginArguments):
     def _check_type(cls, word: str) -> str:
         if not _WORD.fullmatch(word):
             raise wrong_value(
-                f"{word!r} is not a valid type: use at most 63 letters, digits, - and _, with a letter first"
+                f"{word!r} is not a valid type; use at most 63 letters, digits, - and _, with a letter first"
             )
         if word in _TAKEN:
-            raise wrong_value(f"{word!r} is a built-in type of the graph: use another word")
+            raise wrong_value(f"{word!r} is a built-in type of the graph; use another word")
         return word
 
     @field_validator("label")
     @classmethod
     def _check_label(cls, key: str) -> str:
         if not _LABEL.fullmatch(key):
-            raise wrong_value(f"{key!r} is not a valid label key: use that of a node label, such as example.com/rack")
+            raise wrong_value(f"{key!r} is not a valid label key; use that of a node label, such as example.com/rack")
         return key
 
 
@@ -56,7 +56,7 @@ def distinct(levels: tuple[TopologyLevel, ...]) -> tuple[TopologyLevel, ...]:
         for index, level in enumerate(levels):
             name = getattr(level, field)
             if name in seen:
-                raise wrong_value(f"{name!r} is also the {field} of [{seen[name]}]: keep one of the two",
+                raise wrong_value(f"{name!r} is also the {field} of [{seen[name]}]; keep one of the two",
                                   at=(index, field))  # fmt: skip
             seen[name] = index
     return levels

@@ -25,7 +25,7 @@ def not_injected(pod: Pod) -> str | None:
 def refusal_text(container: str) -> str:
     """Why the scheduler rejects a pod with such a container, and the remedy."""
     return (
-        f"container {container!r} lacks the environment variable {names.BACKEND_ENV} (requireInjectedEnv): create the "
+        f"container {container!r} lacks the environment variable {names.BACKEND_ENV} (requireInjectedEnv); create the "
         f"pod again; the webhook {WEBHOOK} did not process it, or excludes its namespace"
     )
 

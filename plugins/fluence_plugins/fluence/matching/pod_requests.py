@@ -83,4 +83,4 @@ def unsatisfiable(requests: PodRequests, live: LiveGraph, types: Collection[str]
     if types:
         return f"{problem}; known types: {', '.join(sorted(types))}"
     remedy = "pass resources.yaml with --resources, or as the cluster's ConfigMap fluence-resources"
-    return f"{problem}: there are no resource trees: {remedy}"
+    return f"{problem}: there are no resource trees; {remedy}"

@@ -124,5 +124,5 @@ def _disagreement(first: Pod, other: Pod) -> str:
     values = [shown(written[name]) if written.get(name) else "not set" for written in (theirs, ours)]
     return (
         f"pod {other.key}: metadata.annotations[{name}] is {values[0]}, but that of pod {first.key} in the same group "
-        f"is {values[1]}: give all pods of the group the same value"
+        f"is {values[1]}; give all pods of the group the same value"
     )

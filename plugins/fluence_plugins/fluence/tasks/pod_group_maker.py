@@ -61,13 +61,13 @@ class PodGroupMaker:
         if self._compatible and made.metadata.annotations.get(CREATED_BY) == GO_WEBHOOK:
             return None  # its pods do not all have the annotation with the size
         if made.metadata.labels.get(MADE_LABEL) != MADE_BY:
-            return f"{name} was not created by {MADE_BY}: rename it, or the group in the pods' label"
+            return f"{name} was not created by {MADE_BY}; rename it, or the group in the pods' label"
         size = group.ref.min_count
         if self._compatible and not made.metadata.owner_references:  # the webhook created it before the pod
             self._request(pod_group_of(group.namespace, group.name, size, members(group)))
         if made.min_count != max(1, size):
             return (
-                f"{name} was created for {made.min_count} pods, but the size of its group is now {size}: delete the "
+                f"{name} was created for {made.min_count} pods, but the size of its group is now {size}; delete the "
                 "PodGroup; the scheduler creates it again"
             )
         return None

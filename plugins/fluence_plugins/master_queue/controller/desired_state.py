@@ -154,7 +154,7 @@ class _Layout:
             if name in self._foreign_flavors:
                 wrong = f"ResourceFlavor {name} {self._clash('ResourceFlavor', name, 'rename the pool')}"
             elif name in self._used:
-                wrong = f"ResourceFlavor {name} is also the flavor of another pool: rename one of the two pools"
+                wrong = f"ResourceFlavor {name} is also the flavor of another pool; rename one of the two pools"
             elif name in self._lacking:
                 wrong = (
                     f"ResourceFlavor {name} does not exist and cannot be created yet: the queues will use it once "
@@ -162,7 +162,7 @@ class _Layout:
                 )
             elif not room:
                 wrong = (
-                    f"other pools use all {MOST_FLAVORS} flavors that Kueue allows in a queue: use a second MasterQueue"
+                    f"other pools use all {MOST_FLAVORS} flavors that Kueue allows in a queue; use a second MasterQueue"
                 )
         faults = (wrong, *pool.conflicts) if wrong else pool.conflicts
         self.problems.extend(f"pool {pool.name}: {fault}" for fault in faults)
@@ -190,7 +190,7 @@ class _Layout:
 
 def _first(wrong: Sequence[str]) -> Sequence[str]:
     more = len(wrong) - _MOST_PROBLEMS
-    return wrong if more <= 0 else [*wrong[:_MOST_PROBLEMS], f"and {more} more: see the problems of each pool"]
+    return wrong if more <= 0 else [*wrong[:_MOST_PROBLEMS], f"and {more} more; see the problems of each pool"]
 
 
 def _pool_status(pool: Pool, faults: tuple[str, ...], ahead: float) -> PoolStatus:

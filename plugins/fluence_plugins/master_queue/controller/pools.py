@@ -166,7 +166,7 @@ class Pools:
         """
         candidates = self._matching(source, name)
         if not candidates:
-            return f"{name} matches no flavor of this subject: add it to pools or poolRegExp"
+            return f"{name} matches no flavor of this subject; add it to pools or poolRegExp"
         flavor = candidates[0]
         known = self._known.get(name)
         if known is not None and known.flavor != flavor and self._active(known, now):
@@ -175,7 +175,7 @@ class Pools:
             known.rivals = {**rivals, flavor: now}
             also = f"a pool of that name also publishes for {flavor}"
             active = f"an active pool of flavor {known.flavor} is already named {name}"
-            return f"{active}, and {also}: rename one of the two pools"
+            return f"{active}, and {also}; rename one of the two pools"
         if known is None and not self._has_room(now):
             return f"{name} exceeds the limit of {MOST_POOLS} pools, none of which is silent"  # codespell:ignore
         mark = self._clock(self._flavors[flavor]).at(now)
@@ -269,7 +269,7 @@ class Pools:
             source = self._flavors[known.flavor].source
             others = sorted({*self._matching(source, name), *self._rivals(known, now)} - {known.flavor})[:_MOST_RIVALS]
             rivalry = tuple(
-                f"also matches flavor {other}, but belongs to {known.flavor}: change one of the two flavors"
+                f"also matches flavor {other}, but belongs to {known.flavor}; change one of the two flavors"
                 for other in others
             )
             yield Pool(name, known.flavor, state, known.heard_at, known.message, rivalry, known.refusal)

@@ -196,7 +196,7 @@ def _reason(error: BaseException | None, *, at_start: bool = False) -> str:
             return f"TLS failed: {what}; see tls.certFile and tls.caFile"
         case nats.errors.SecureConnWantedError():
             return (
-                "the server offers no TLS, but TLS is required: write nats:// without tls, or enable TLS on the server"
+                "the server offers no TLS, but TLS is required; write nats:// without tls, or enable TLS on the server"
             )
         case TimeoutError():
             return "no response in time"

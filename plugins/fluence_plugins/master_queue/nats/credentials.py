@@ -80,7 +80,7 @@ def _of_file(path: str) -> Credentials:
     lines = iter(_text("credentialsFile", path).splitlines())
     parts = dict(_parts(lines))
     if "JWT" not in parts or "SEED" not in parts:
-        what = "the file does not contain a user's JWT and seed: write the output of `nsc generate creds`"
+        what = "the file does not contain a user's JWT and seed; write the output of `nsc generate creds`"
         raise _unreadable("credentialsFile", path, what)
     if not parts["JWT"].isascii() or not parts["JWT"].isprintable():
         raise _unreadable("credentialsFile", path, "the JWT is invalid")

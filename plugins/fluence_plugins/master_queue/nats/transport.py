@@ -142,7 +142,7 @@ class GuardedTransport(Transport):
             raise EndedError(f"the server ended the connection: {said}", f"{what}: {said}")
         doing = "subscribing" if refused[1].lower() == "subscription" else "publishing"
         what = f"the server does not permit {doing} to {shown(refused[2])}"
-        what += ": grant this user the permission on the server"
+        what += "; grant this user the permission on the server"
         self._report(RefusedSubjectError(refused[2].lower(), what))
 
     def at_eof(self) -> bool:

@@ -87,7 +87,7 @@ def refusal(pod: Pod) -> str | None:
         if need.name != CPU_CLASS and len(need.containers) > 1:
             names = " and ".join(need.containers)
             return (f"DeviceClass {need.name} is requested by the containers {names}, and only one container "
-                    "can use the devices of a class that Slurm chooses: request them in one container")  # fmt: skip
+                    "can use the devices of a class that Slurm chooses; request them in one container")  # fmt: skip
     return None
 
 
@@ -153,7 +153,7 @@ async def claim(binding: Binding, share: NodeShare, node_gres: str = "") -> None
     if (many := sum(map(len, chosen.values()))) > dra.RESULTS_LIMIT:
         cpu = dra.CLASS_PREFIX + CPU_CLASS
         raise AttemptError(f"a claim can have at most {dra.RESULTS_LIMIT} devices, but the pod needs {many} of node "
-                           f"{binding.node}: request fewer, or request cpu instead of {cpu}")  # fmt: skip
+                           f"{binding.node}; request fewer, or request cpu instead of {cpu}")  # fmt: skip
     desired = _manifest(pod, chosen)
     for one in known:
         if one.metadata.name != desired.metadata.name and one.status.allocation is not None:
@@ -176,7 +176,7 @@ def _offers(binding: Binding, share: NodeShare, wanted: Sequence[Need], node_gre
     for need in wanted:
         cls = classes.get(need.name)
         if cls is None:
-            raise AttemptError(f"DeviceClass {need.name} does not exist: create it, or install its driver")
+            raise AttemptError(f"DeviceClass {need.name} does not exist; create it, or install its driver")
         own = devices_of(cls, devices)
         if need.name == CPU_CLASS:
             found.append(_offer(need, "core", share.cores, by_core(own), together=True))
@@ -184,7 +184,7 @@ def _offers(binding: Binding, share: NodeShare, wanted: Sequence[Need], node_gre
         kinds = [one for one in share.gres if one.type == need.name]
         if not kinds:
             raise AttemptError(
-                f"Slurm allocated no GRES of type {need.name} on node {binding.node}: "
+                f"Slurm allocated no GRES of type {need.name} on node {binding.node}; "
                 f"add it to the node's Gres= (gpu:{need.name}:<count>)"
             )
         indices = [index - before(node_gres, one.name, one.type) for one in kinds for index in one.indices]
@@ -197,7 +197,7 @@ def _offer(
 ) -> _Offer:
     if not indices:
         return _Offer(
-            need, (), f"Slurm does not report which {word} it allocated: set File= for the devices in gres.conf"
+            need, (), f"Slurm does not report which {word} it allocated; set File= for the devices in gres.conf"
         )
     groups, lacking = [], []
     for index in dict.fromkeys(indices):
@@ -208,7 +208,7 @@ def _offer(
             lacking.append(f"{word} {index} belongs to {' and '.join(one.device.name for one in found)}")
         else:
             groups.append(tuple(found))
-    remedy = ": make the node's ResourceSlices and its GRES in Slurm agree"
+    remedy = "; make the node's ResourceSlices and its GRES in Slurm agree"
     return _Offer(need, tuple(groups), ", ".join(lacking) + remedy if lacking else "")
 
 
@@ -251,9 +251,10 @@ def _chosen(
     users = [f"{one.device.name} is still allocated to ResourceClaim {in_use[one.id].key}"
              for group in offer.groups for one in group if one.id in in_use]  # fmt: skip
     why = "; ".join([*users, *([offer.lacking] if offer.lacking else [])])
+    ending = f": {why}" if why else "; cancel the Slurm job; the scheduler then submits another one"
     raise AttemptError(
         f"only {len(found)} of {need.count} devices of class {need.name} that Slurm allocated on node {node} "
-        f"are available: {why or 'cancel the Slurm job; the scheduler then submits another one'}"
+        f"are available{ending}"
     )
 
 
@@ -322,7 +323,7 @@ async def _allocate(binding: Binding, desired: dra.ResourceClaim, wanted: dra.Al
             found = await _changed(binding, desired, None)
     for _ in range(_TRIES):
         if not _of(pod, found):
-            raise AttemptError(f"ResourceClaim {desired.key} belongs to another object: delete it")
+            raise AttemptError(f"ResourceClaim {desired.key} belongs to another object; delete it")
         if found.metadata.deletion_timestamp is not None:
             raise AttemptError(
                 f"ResourceClaim {desired.key} is being deleted: the scheduler creates it again once it is gone"

@@ -270,7 +270,7 @@ class Submitter:
             self._refuse(request, str(error))
         except Exception as error:  # a bug with one group must not stop the others
             log.exception("[slurm-bridge] %s", request.group)
-            self._refuse(request, f"a bug in the plugin slurm-bridge ({type(error).__name__}): see its logs")
+            self._refuse(request, f"a bug in the plugin slurm-bridge ({type(error).__name__}); see its logs")
 
     async def _fulfil(self, request: JobRequest) -> None:
         """Submit the group's job, or update its pending job. Raises FluenceError."""
@@ -333,7 +333,7 @@ class Submitter:
         if len(found) < placeholder.minimum_nodes:
             raise TranslationError(
                 f"{root} needs {placeholder.minimum_nodes} nodes in Slurm, but fits on {len(found)} there "
-                f"({len(request.candidates)} in the cluster): add nodes to Slurm, or give them the label "
+                f"({len(request.candidates)} in the cluster); add nodes to Slurm, or give them the label "
                 f"{names.EXTERNAL_NODE_LABEL}"
             )
         return found

@@ -227,7 +227,7 @@ class NodeController:
                 continue
             other = named.setdefault(name, node)
             if other is not node:
-                self._report(node, f"its name in Slurm, {name}, already belongs to node {other.metadata.name}: "
+                self._report(node, f"its name in Slurm, {name}, already belongs to node {other.metadata.name}; "
                                  f"choose another name (label {names.NODE_NAME_LABEL})")  # fmt: skip
         return named
 

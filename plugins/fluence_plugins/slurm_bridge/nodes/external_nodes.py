@@ -294,7 +294,7 @@ def steps(
     if is_foreign(found, mark):
         if spec is not None:
             raise ValueError(
-                f"Slurm has a node {found.name} that another cluster maintains ({shown(found.comment)}): "
+                f"Slurm has a node {found.name} that another cluster maintains ({shown(found.comment)}); "
                 f"give the Kubernetes node another name (label {NODE_NAME_LABEL})"
             )
         return ()
@@ -302,7 +302,7 @@ def steps(
         wanted = node is not None and is_external(node)  # but its spec is invalid
         return _removed(found) if is_ours(found, mark) and not wanted else _cordon(node, found)
     if not found.external:
-        raise ValueError(f"Slurm's node {found.name} is not an external node, because it has a slurmd: "
+        raise ValueError(f"Slurm's node {found.name} is not an external node, because it has a slurmd; "
                          f"remove the label {EXTERNAL_NODE_LABEL}, or remove the node from slurm.conf")  # fmt: skip
     why = spec.differs(found, partitions)
     if why and found.drained and not found.reason.startswith(REASON):
@@ -345,6 +345,6 @@ def missing_partitions(spec: External, found: SlurmNode) -> str:
     missing = [name for name in spec.partitions if name not in found.partitions]
     if not missing:
         return ""
-    return (f"the node is not in Slurm's partition {', '.join(missing)}: add NodeSet={missing[0]} "
+    return (f"the node is not in Slurm's partition {', '.join(missing)}; add NodeSet={missing[0]} "
             f"Feature={missing[0]} and PartitionName={missing[0]} Nodes={missing[0]} to slurm.conf, and run "
             "scontrol reconfigure")  # fmt: skip

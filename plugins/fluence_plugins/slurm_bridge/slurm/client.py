@@ -130,7 +130,7 @@ class SlurmClient:
         body = msgspec.json.encode(messages.SubmitMessage(messages.job_message(job, defaults, candidates)))
         request = "POST job/submit"
         if self._settings.api_version in _WITHOUT_EXTERNAL_JOBS:
-            what = f"{self._settings.api_version} has no external jobs: set apiVersion to a later version"
+            what = f"{self._settings.api_version} has no external jobs; set apiVersion to a later version"
             raise InvalidRequestError(request, 0, what)
         raw = await self._send("POST", "job/submit", body)
         answer = self._decoded(request, raw, messages.SubmitAnswer)
@@ -348,7 +348,7 @@ class SlurmClient:
     def _no_such_path(self, request: str) -> UnavailableError:
         version = self._settings.api_version
         return UnavailableError(
-            request, f"slurmrestd does not serve this path in {version}: choose another apiVersion", sent=False
+            request, f"slurmrestd does not serve this path in {version}; choose another apiVersion", sent=False
         )
 
     def _odd(self, request: str, why: str) -> UnavailableError:

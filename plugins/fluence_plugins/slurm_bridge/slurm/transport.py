@@ -44,7 +44,7 @@ def _base(url: str) -> str:
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise wrong_value(f"expected http://host:port or https://host:port of slurmrestd, got {shown(url)}")
     if parsed.user is not None or parsed.password is not None or parsed.query_string or parsed.fragment:
-        raise wrong_value("the address of slurmrestd must not have a user, password, query or fragment: remove it")
+        raise wrong_value("the address of slurmrestd must not have a user, password, query or fragment; remove it")
     return url.rstrip("/")
 
 
@@ -57,7 +57,7 @@ def _is_loopback(host: str) -> bool:
 
 def _header(text: str) -> str:
     if not text.isprintable() or not text.isascii():
-        raise wrong_value(f"{shown(text)} is not a valid user name in Slurm: use printable ASCII")
+        raise wrong_value(f"{shown(text)} is not a valid user name in Slurm; use printable ASCII")
     return text
 
 
@@ -84,7 +84,7 @@ class Connection(Strict):
     def _encrypts(self) -> Self:
         url = URL(self.url)
         if url.scheme == "http" and not self.allow_http and not _is_loopback(url.host or ""):
-            raise wrong_value("http sends the token unencrypted: use https, or set allowHttp: true", ("url",))
+            raise wrong_value("http sends the token unencrypted; use https, or set allowHttp: true", ("url",))
         return self
 
 

@@ -51,7 +51,7 @@ class ClusterWorkloads:
         except Forbidden as error:
             right = f"{plural}.{wanted[0]}" if wanted[0] else plural
             raise workload.NotAllowedError(
-                f"cannot read {kind} {namespace}/{name}: allow the scheduler's service account to get {right} ({error})"
+                f"cannot read {kind} {namespace}/{name}; allow the scheduler's service account to get {right} ({error})"
             ) from error
         return as_workload(found)
 

@@ -61,7 +61,7 @@ def test_so_many_devices_that_no_variable_may_name_them_are_given_without_names(
     ["qpu-12", "qpu-", "qpu", "", "qpu-01", "qpu--1", "qpu-+1", "qpu-1 ", "qubit-1", "1", "qpu-²", "qpu-" + "9" * 5000],
 )
 def test_what_is_no_device_of_the_type_is_refused(device: str) -> None:
-    with pytest.raises(BadRequestError, match="is not a device of type qpu: use qpu-0 to qpu-11") as refused:
+    with pytest.raises(BadRequestError, match="is not a device of type qpu; use qpu-0 to qpu-11") as refused:
         allocate(["qpu-1", device])
     assert len(str(refused.value)) < 200
 

@@ -98,7 +98,7 @@ async def test_a_fault_is_answered_without_its_text() -> None:
     async with serving(health=None) as port:
         head, body = await answer(port, b"GET /healthz HTTP/1.1\r\n\r\n")
         assert b"500" in head
-        assert body == b"internal error: see the logs\n"
+        assert body == b"internal error; see the logs\n"
         assert (await answer(port, b"GET /readyz HTTP/1.1\r\n\r\n"))[1] == b"ok"
 
 
@@ -145,6 +145,6 @@ async def test_one_that_serves_every_ipv6_address_answers_ipv4_too() -> None:
 async def test_an_address_that_is_taken_is_told_with_the_options_that_change_it() -> None:
     async with serving() as port:
         other = Endpoints(metrics=lambda _: (b"", ""), health=dict, ready=dict)
-        with pytest.raises(InputError, match=rf"^--port: 127\.0\.0\.1:{port} is in use: choose another port [^\n]*$"):
+        with pytest.raises(InputError, match=rf"^--port: 127\.0\.0\.1:{port} is in use; choose another port [^\n]*$"):
             await other.start("127.0.0.1", port)
         await other.stop()

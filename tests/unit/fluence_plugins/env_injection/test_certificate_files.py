@@ -88,7 +88,7 @@ def test_an_expired_certificate_makes_the_replica_not_ready(world: World) -> Non
     keeper = world.keeper()
     assert keeper.problems() == {"certificate": None}
     world.now += LIFETIMES.serving
-    assert keeper.problems() == {"certificate": f"the certificate has expired: renew {world.certificate}"}
+    assert keeper.problems() == {"certificate": f"the certificate has expired; renew {world.certificate}"}
 
 
 def test_invalid_files_at_the_start_are_one_error(world: World) -> None:

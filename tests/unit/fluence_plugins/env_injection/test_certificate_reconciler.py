@@ -176,7 +176,7 @@ async def test_failed_checks_are_retried_sooner_and_logged_once(world: World, ca
     with pytest.raises(asyncio.CancelledError):
         await replica.keeper.run(60.0, sleep)
     assert slept == [1, 2, 4, 8, 16, 32, 60, 60, 1, 60]  # the last but one to see that the configuration trusts it
-    assert caplog.text.count("cannot check the certificate: secrets: 403: not allowed: allow the") == 1
+    assert caplog.text.count("cannot check the certificate: secrets: 403: not allowed; allow the") == 1
     assert caplog.text.count("the certificate check succeeds again") == 1
     assert "get and update Secret fluence-webhook-tls" in caplog.text
     assert replica.value("certificate_checks_total", result="failed") == 8

@@ -175,7 +175,7 @@ def test_a_pod_with_a_device_and_too_many_containers_for_the_variables_is_reject
     assert isinstance(refused, Refusal)
     assert refused.message == (
         "the pod's 3334 containers would get 3 environment variables each (FLUXION_BACKEND and one for each attribute "
-        "key of the resources file), but a pod can have at most 10000: use fewer containers, or fewer attribute keys"
+        "key of the resources file), but a pod can have at most 10000; use fewer containers, or fewer attribute keys"
     )
 
 

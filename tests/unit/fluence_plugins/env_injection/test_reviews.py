@@ -87,7 +87,7 @@ async def test_the_error_of_a_handler_is_logged_and_not_part_of_the_answer(caplo
     metrics = WebhookMetrics()
     async with served({"labels": Labels()}, metrics) as (client, _):
         answer = await client.post("/mutate/labels", json=review(name="broken"))
-        assert (answer.status, await answer.text()) == (500, "internal error: see the webhook's log\n")
+        assert (answer.status, await answer.text()) == (500, "internal error; see the webhook's log\n")
         assert (await client.post("/mutate/labels", json=review())).status == 200
     assert [record.getMessage() for record in caplog.records] == ["[fluence-webhook] handler labels failed"]
     assert counts(metrics) == {"failed": 1, "patched": 1}

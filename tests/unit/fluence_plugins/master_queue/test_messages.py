@@ -23,7 +23,7 @@ from fluence_plugins.master_queue.messages import (
 )
 from session_scheduler.model.objects import Taint
 
-TOO_DEEP = "the message is nested more than 16 levels deep: send only quotas, labels and taints"
+TOO_DEEP = "the message is nested more than 16 levels deep; send only quotas, labels and taints"
 
 
 def read(**content: Any) -> Message:

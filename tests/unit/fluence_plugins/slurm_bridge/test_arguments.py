@@ -47,7 +47,7 @@ def test_http_needs_an_opt_in_unless_the_address_is_loopback(more: dict[str, Any
         ({"url": "http://user:secret@x"}, "args.url: the address of slurmrestd must not have a user"),
         (
             {"url": "http://slurmrestd:6820"},
-            "args.url: http sends the token unencrypted: use https, or set allowHttp: true",
+            "args.url: http sends the token unencrypted; use https, or set allowHttp: true",
         ),
         ({"url": "http://localhost.example.com"}, "args.url: http sends the token unencrypted"),
         ({"url": "http://10.0.0.1:6820", "allowHttp": False}, "args.url: http sends the token unencrypted"),

@@ -94,7 +94,7 @@ def test_a_root_alone_is_a_graph() -> None:
         (recipe('<node id="c"/>'), "node 'c': has no type"),
         (recipe(CLUSTER.replace('"t"', '"zz"')), "no <key> for node declares 'zz'"),
         (recipe(CLUSTER.replace('"t"', '"n"')), "no <key> for node declares 'n'"),
-        (COLORED, "node 'c': 'color' is unknown: use one of root, type"),
+        (COLORED, "node 'c': 'color' is unknown; use one of root, type"),
         (recipe(CLUSTER.replace(">1<", ">yes<")), "root: expected a number from -2147483647 to 2147483647, got 'yes'"),
         (recipe(CLUSTER.replace("</node>", '<data key="s">-1</data></node>')), "size: expected a number from 0 to"),
         (recipe(CLUSTER.replace("</node>", f'<data key="s">{2**63}</data></node>')), "size: expected a number from"),

@@ -188,7 +188,7 @@ def test_units_of_a_pool_are_written_and_held_again() -> None:
 
 @pytest.mark.parametrize("option", [{"match_format": "rv3"}, {"match_format": None}, {"load_format": "hwloc"}])
 def test_an_unknown_form_names_those_that_are_known(option: dict[str, Any]) -> None:
-    with pytest.raises(NotSupported, match=r"is unknown: use one of .*jgf_shorthand"):
+    with pytest.raises(NotSupported, match=r"is unknown; use one of .*jgf_shorthand"):
         Matcher(marked(), **option)
 
 

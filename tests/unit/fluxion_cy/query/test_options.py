@@ -88,10 +88,10 @@ def test_a_broken_line_is_named_by_file_and_number_and_the_rest_goes_on(
     out, error = capsys.readouterr()
     assert status == 1
     assert error.splitlines() == [
-        "ERROR: commands:4: unknown command 'matsch': did you mean match?",
+        "ERROR: commands:4: unknown command 'matsch'; did you mean match?",
         "ERROR: commands:5: bad: jobspec: the key 'version' is missing",
         "ERROR: commands:6: malformed command: No closing quotation",
-        "ERROR: commands:7: malformed command: use stat",
+        "ERROR: commands:7: malformed command; use stat",
     ]
     assert out.splitlines()[-1].startswith("INFO: 1, ALLOCATED, 0, job, ")
 
@@ -175,7 +175,7 @@ def test_a_person_has_a_prompt_that_ctrl_c_only_clears(
     assert main([*GRAPH]) == 1
     out, error = capsys.readouterr()
     assert out == "\n/cluster0 is up\n\n"
-    assert error == "ERROR: unknown command 'fly': try help\n"
+    assert error == "ERROR: unknown command 'fly'; try help\n"
 
 
 def test_names_of_files_and_vertices_do_not_break_a_line(files: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,7 @@ def test_an_annotation_names_sub_groups_with_their_minima_in_order() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "has the invalid entry '': write comma-separated name=minimum pairs"),
+        ("", "has the invalid entry ''; write comma-separated name=minimum pairs"),
         ("leader", "has the invalid entry 'leader'"),
         ("leader=1,", "has the invalid entry ''"),
         ("leader=-1", "has the invalid entry 'leader=-1'"),
@@ -50,8 +50,8 @@ def test_an_annotation_names_sub_groups_with_their_minima_in_order() -> None:
         ("-=1", "has the invalid entry '-=1'"),
         ("a" * 64 + "=1", "up to 63"),
         ("leader=1234567", "a minimum has up to 6 digits"),
-        ("leader=1,leader=2", "names the sub-group 'leader' twice: write it once"),
-        (",".join(f"s{number}=1" for number in range(65)), "names more than 64 sub-groups: write at most 64"),
+        ("leader=1,leader=2", "names the sub-group 'leader' twice; write it once"),
+        (",".join(f"s{number}=1" for number in range(65)), "names more than 64 sub-groups; write at most 64"),
     ],
 )
 def test_an_invalid_annotation_is_rejected_with_the_remedy(text: str, says: str) -> None:

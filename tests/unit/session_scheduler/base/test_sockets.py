@@ -42,11 +42,11 @@ def test_a_name_is_taken_at_the_first_of_its_addresses_that_can_be_had(monkeypat
 
 
 def test_one_that_is_in_use_is_named_with_the_field_and_a_remedy(taken: int) -> None:
-    with pytest.raises(InputError, match=rf"^--tls-port: {V4}:{taken} is in use: choose another port [^\n]*$"):
+    with pytest.raises(InputError, match=rf"^--tls-port: {V4}:{taken} is in use; choose another port [^\n]*$"):
         bound(V4, taken, ("--host", "--tls-port"), queue=1)
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "a..b", "no such host"])
 def test_one_that_is_not_of_this_machine_is_named(host: str) -> None:
-    with pytest.raises(InputError, match=rf"^--host: cannot bind {host}:80 \([^\n]+\): give an address of this"):
+    with pytest.raises(InputError, match=rf"^--host: cannot bind {host}:80 \([^\n]+\); give an address of this"):
         bound(host, 80)

@@ -378,16 +378,16 @@ def test_a_shared_device_counts_with_the_capacity_that_each_claim_consumes() -> 
 # ------------------------------------------------------------------ configuration
 
 
-NO_NODES = "nodeSelector: has no effect, because devices of claims are counted on all nodes: remove it"
+NO_NODES = "nodeSelector: has no effect, because devices of claims are counted on all nodes; remove it"
 
 
 @pytest.mark.parametrize(("wrong", "text"), [
     ({}, "resources: list at least one resource, or set deviceAttributes or capacity"),
     ({"resources": ("nvidia.com/gpu",), "capacity": f"{DRIVER}/memory"},
-     "capacity: its unit differs from that of resources: remove one of the two"),
+     "capacity: its unit differs from that of resources; remove one of the two"),
     ({"resources": ("gpu.deviceclass.resource.k8s.io/devices",), "device_attributes": {MODEL: "A100"}},
      "resources[0]: 'gpu.deviceclass.resource.k8s.io/devices' counts devices of claims, which deviceAttributes already "
-     "counts: remove this resource"),
+     "counts; remove this resource"),
     ({"node_selector": {"model": "A100"}, "capacity": f"{DRIVER}/memory"}, NO_NODES),
     ({"node_selector": {"model": "A100"}, "device_attributes": {MODEL: "A100"}}, NO_NODES),
     ({"node_selector": {"model": "A100"}, "resources": ("gpu.deviceclass.resource.k8s.io/devices",)}, NO_NODES),

@@ -274,7 +274,7 @@ def test_a_queue_with_an_unknown_device_resource_is_not_ready() -> None:
     cluster.add(Queue(metadata=made(PodGroup, "a").metadata, spec=QueueObjectSpec(limit={A100: 1})))
     cluster.add(of("p", "a"))
     cluster.run()
-    text = f"limit.{A100}: unknown device resource: add it to deviceResources in the scheduler's configuration"
+    text = f"limit.{A100}: unknown device resource; add it to deviceResources in the scheduler's configuration"
     cluster.assert_pending("p", f"queue 'a' is not ready: {text}")
 
 
@@ -286,11 +286,11 @@ def test_the_configuration_rejects_amounts_that_do_not_count_devices(name: str) 
     remedy = (
         f"use an extended resource such as nvidia.com/gpu, {FRACTION}, or CLASS.deviceclass.resource.k8s.io/devices"
     )
-    assert str(error.value) == f"file: deviceResources[1].resources[1]: {name!r} does not count devices: {remedy}"
+    assert str(error.value) == f"file: deviceResources[1].resources[1]: {name!r} does not count devices; {remedy}"
 
 
 def test_the_configuration_rejects_an_amount_that_would_count_twice() -> None:
-    with pytest.raises(InputError, match=r"deviceResources\[0\]\.resources\[1\].*duplicates resources\[0\]: remove"):
+    with pytest.raises(InputError, match=r"deviceResources\[0\]\.resources\[1\].*duplicates resources\[0\]; remove"):
         check_configured((), "file", (DeviceResourceConfig(name="a100", resources=(WHOLE, WHOLE)),))
 
 

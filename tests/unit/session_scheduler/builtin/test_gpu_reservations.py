@@ -197,7 +197,7 @@ def test_a_container_that_sees_other_gpus_is_rejected(sources: tuple[EnvVarSourc
     cluster.assert_pending(
         "a",
         f"container 'x' does not set NVIDIA_VISIBLE_DEVICES from the annotation {GPU_DEVICE} (wholeGpus: "
-        "reserved): remove the variable from the manifest, and create the pod again",
+        "reserved); remove the variable from the manifest, and create the pod again",
     )
     assert len(kubelets.reservations()) == 1
 
@@ -213,7 +213,7 @@ def test_a_container_without_the_webhooks_variable_is_rejected_except_in_a_simul
     cluster.assert_bound("good")
     cluster.assert_pending(
         "a",
-        "container 'x' lacks the environment variable NVIDIA_VISIBLE_DEVICES (wholeGpus: reserved): create the pod "
+        "container 'x' lacks the environment variable NVIDIA_VISIBLE_DEVICES (wholeGpus: reserved); create the pod "
         "again; the webhook fluence-webhook did not process it, or excludes its namespace",
     )
 
@@ -310,7 +310,7 @@ def test_without_a_report_the_pod_stays_pending_with_the_remedy() -> None:
     (held,) = kubelets.reservations()
     late = f"no device plugin has reported the device of reservation pod {held.key}"
     remedy = "run `fluence device-plugin --report-gpus` on the node"
-    cluster.assert_pending("a", f"GPU 0 of node n1 is not reserved after 1 s: {late}: {remedy}")
+    cluster.assert_pending("a", f"GPU 0 of node n1 is not reserved after 1 s: {late}; {remedy}")
     finished(cluster.memory.patch_metadata(held, annotations={RESERVED_DEVICE: "GPU-n1-0"}))
     cluster.advance(60)
     cluster.run()

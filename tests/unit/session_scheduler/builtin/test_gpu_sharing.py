@@ -357,21 +357,21 @@ def test_both_kinds_in_one_cycle_do_not_meet_on_a_node() -> None:
 
 
 @pytest.mark.parametrize(("annotations", "why"), [
-    ({GPU_FRACTION: "1"}, f"annotation {GPU_FRACTION}: '1' is not a valid fraction of a GPU: write a number "
+    ({GPU_FRACTION: "1"}, f"annotation {GPU_FRACTION}: '1' is not a valid fraction of a GPU; write a number "
      "greater than 0 and less than 1, such as 0.5 or 0.125; request whole GPUs as a resource"),
     ({GPU_FRACTION: "0.0"}, "'0.0' is not a valid fraction"),
     ({GPU_FRACTION: "0.1234"}, "'0.1234' is not a valid fraction"),
     ({GPU_FRACTION: ""}, "'' is not a valid fraction"),
     ({GPU_FRACTION: "half" * 20}, "'halfhalfhalfhalfhalfhalfhalfhalf…' is not a valid fraction"),
-    ({GPU_MEMORY: "0"}, f"annotation {GPU_MEMORY}: '0' is not a valid amount of GPU memory: write MiB, such as 4096, "
+    ({GPU_MEMORY: "0"}, f"annotation {GPU_MEMORY}: '0' is not a valid amount of GPU memory; write MiB, such as 4096, "
      "or a quantity with a unit, such as 4Gi"),
     ({GPU_MEMORY: "-4Gi"}, "'-4Gi' is not a valid amount of GPU memory"),
     ({GPU_MEMORY: "9999999999"}, "is not a valid amount of GPU memory"),
-    ({GPU_FRACTION: "0.5", GPU_MEMORY: "1Gi"}, "are mutually exclusive: remove one of them"),
-    ({GPU_FRACTION: "0.5", GPU_COUNT: "0"}, f"annotation {GPU_COUNT}: '0' is not a valid number of GPUs: write an "
+    ({GPU_FRACTION: "0.5", GPU_MEMORY: "1Gi"}, "are mutually exclusive; remove one of them"),
+    ({GPU_FRACTION: "0.5", GPU_COUNT: "0"}, f"annotation {GPU_COUNT}: '0' is not a valid number of GPUs; write an "
      "integer from 1 to 64"),
     ({GPU_FRACTION: "0.5", GPU_COUNT: "65"}, "from 1 to 64"),
-    ({GPU_COUNT: "2"}, f"annotation {GPU_COUNT} needs a share of each GPU: add {GPU_FRACTION} or {GPU_MEMORY}"),
+    ({GPU_COUNT: "2"}, f"annotation {GPU_COUNT} needs a share of each GPU; add {GPU_FRACTION} or {GPU_MEMORY}"),
 ])  # fmt: skip
 def test_an_invalid_share_is_rejected_with_the_annotation_and_the_remedy(annotations: dict[str, str], why: str) -> None:
     cluster = gpus(1, memory=1024)
@@ -384,7 +384,7 @@ def test_a_pod_uses_either_whole_gpus_or_shares() -> None:
     cluster = gpus(2)
     cluster.add(whole("p", annotations={GPU_FRACTION: "0.5"}))
     cluster.run()
-    cluster.assert_pending("p", f"annotation {GPU_FRACTION}: the pod also requests {NVIDIA}: remove one of the two")
+    cluster.assert_pending("p", f"annotation {GPU_FRACTION}: the pod also requests {NVIDIA}; remove one of the two")
 
 
 def test_nodes_without_gpus_or_enough_known_memory_are_rejected_with_the_reason() -> None:

@@ -186,16 +186,16 @@ SHAPE = "args.scoringStrategy.requestedToCapacityRatio"
     ("strategy", "line"),
     [
         ({"type": "RequestedToCapacityRatio"},
-         f"conf.yaml: {SHAPE}: is missing: add it with its shape, or choose another type"),
+         f"conf.yaml: {SHAPE}: is missing; add it with its shape, or choose another type"),
         ({"requestedToCapacityRatio": {"shape": [{"utilization": 0, "score": 1}]}},
-         f"conf.yaml: {SHAPE}: the type LeastAllocated does not use it: remove it, or choose the type "
+         f"conf.yaml: {SHAPE}: the type LeastAllocated does not use it; remove it, or choose the type "
          "RequestedToCapacityRatio"),
         ([], f"conf.yaml: {SHAPE}.shape: is []; list 1 or more entries"),
         ([(0, 11)], f"conf.yaml: {SHAPE}.shape[0].score: is 11; use 10 or less"),
         ([(-1, 0)], f"conf.yaml: {SHAPE}.shape[0].utilization: is -1; use 0 or more"),
         ([(0, 0), (101, 0)], f"conf.yaml: {SHAPE}.shape[1].utilization: is 101; use 100 or less"),
         ([(0, 0), (50, 5), (50, 9)],
-         f"conf.yaml: {SHAPE}.shape[2].utilization: is 50: list the points by increasing utilization, without "
+         f"conf.yaml: {SHAPE}.shape[2].utilization: is 50; list the points by increasing utilization, without "
          "duplicates"),
     ],
 )  # fmt: skip

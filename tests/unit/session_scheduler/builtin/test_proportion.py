@@ -86,7 +86,7 @@ def test_pods_of_a_missing_queue_wait_until_it_is_created() -> None:
     ([queue("q", parent="nowhere")], "q", "parent: queue 'nowhere' does not exist"),
     ([queue("q", parent="r"), queue("r", parent="q")], "q", "the queues form a cycle (q -> r -> q)"),
     ([queue("q", parent="r"), queue("r", parent="r")], "q", "ancestor 'r' is not ready"),
-    ([queue("q"), queue("below", parent="q")], "q", "it has child queues: use one of them, such as below"),
+    ([queue("q"), queue("below", parent="q")], "q", "it has child queues; use one of them, such as below"),
     ([queue("q", parent="default")], "q", "queue 'default' is for pods that name no queue, so it cannot have children"),
     ([queue("q", limit={"cpu": "much"})], "q", "limit.cpu: 'much' is not a valid quantity"),
     ([queue("q", limit={"cpu": 1}, deserved={"cpu": 2})], "q", "deserved.cpu: 2 is more than the limit of 1"),

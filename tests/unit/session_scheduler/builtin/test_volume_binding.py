@@ -166,7 +166,7 @@ def test_a_claim_with_a_selected_node_fits_on_that_node_only() -> None:
     ([storage_class("at-once", waits=False), claim("c", of="at-once")],
      "pod has unbound immediate PersistentVolumeClaims"),
     ([storage_class("fast-ssd"), storage_class("slow"), claim("c", of="fast-sdd")],
-     'pod has unbound immediate PersistentVolumeClaims: claim c names StorageClass "fast-sdd", which does not exist: '
+     'pod has unbound immediate PersistentVolumeClaims: claim c names StorageClass "fast-sdd", which does not exist; '
      "did you mean fast-ssd?"),
     ([storage_class("slow"), claim("c", of="fast-sdd")], "pod has unbound immediate PersistentVolumeClaims. "),
     ([claim("c", of="")], "pod has unbound immediate PersistentVolumeClaims"),

@@ -116,7 +116,7 @@ def test_two_directories_with_one_are_one_line_that_names_both_and_the_option(
     written(two, pod_yaml=POD)
     (one / file).write_text(text)
     (two / file).write_text(text)
-    expected = f"fluence: {one / file} and {two / file}: only one can be used: choose one with {flag}\n"
+    expected = f"fluence: {one / file} and {two / file}: only one can be used; choose one with {flag}\n"
     assert refused(capsys, "simulate", one, two) == expected
     (two / file).unlink()
     main(["simulate", str(one), str(two)])
@@ -172,7 +172,7 @@ def test_named_by_itself_such_a_file_is_a_manifest(folder: Path, capsys: pytest.
 
 def test_a_directory_with_nothing_else_needs_other_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = written(tmp_path / "settings", resources_yaml=RESOURCES % "aurora")
-    expected = f"fluence: {settings}: the directory contains only settings: also name manifests, or a cluster\n"
+    expected = f"fluence: {settings}: the directory contains only settings; also name manifests, or a cluster\n"
     assert refused(capsys, "simulate", settings) == expected
     objects = written(tmp_path / "objects", node_yaml=NODE, pod_yaml=POD)
     assert placed(capsys, settings, objects)["backend"] == "aurora"

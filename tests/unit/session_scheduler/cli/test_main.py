@@ -101,7 +101,7 @@ def test_plugins_lists_the_built_in_ones(capsys: pytest.CaptureFixture[str]):
         (["simulate", "--nothing", "x"], "No such option: --nothing. See fluence --help."),
         (["simulate", "--debug", "x"], "No such option: --debug. Write --debug before the command."),
         (["simulate", "-o", "xml", "x"], "Invalid value for '-o' / '--output': 'xml' is not one of 'table', 'json'"),
-        (["snapshot", "-o", "yml", "x"], "-o yml: unknown format: use yaml, json or a file such as now.yaml"),
+        (["snapshot", "-o", "yml", "x"], "-o yml: unknown format; use yaml, json or a file such as now.yaml"),
         (["simulate", "no-such-file.yaml"], "no-such-file.yaml: "),
         (["simulate", "x.yaml", "--config", "no-such-config.yaml"], "no-such-config.yaml: cannot be read"),
     ],
@@ -141,7 +141,7 @@ def test_a_fault_of_fluence_is_one_line_and_its_traceback_is_shown_on_demand(
     monkeypatch.setattr(cli, "_run", _raising(KeyError("x")))
     assert main(["simulate", "f"]) == 3
     (line,) = capsys.readouterr().err.splitlines()
-    assert line == "fluence: internal error: KeyError: 'x': please report it with the output of --debug"
+    assert line == "fluence: internal error: KeyError: 'x'; please report it with the output of --debug"
     with pytest.raises(KeyError):
         main(["--debug", "simulate", "f"])
 

@@ -42,7 +42,7 @@ def test_the_names_of_package_and_class_follow_from_the_one_that_is_given(name: 
         ("a b", "is not a valid distribution name"),
         ("x\\n", "is not a valid distribution name"),
         ("é", "is not a valid distribution name"),
-        ("x" * 41, "has 41 characters: use 40 or fewer"),
+        ("x" * 41, "has 41 characters; use 40 or fewer"),
         ("2x", "becomes the package '2x', which Python cannot import"),
         ("class", "becomes the package 'class', which Python cannot import"),
         ("json", "is reserved"),
@@ -98,7 +98,7 @@ def test_nothing_that_is_there_is_overwritten(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "a-folder").mkdir()
     for name in ("a-file", "a-link", "a-folder"):
         assert main(["plugins", "new", name, "--directory", str(tmp_path)]) == 2
-        assert "already exists: choose another name or directory" in capsys.readouterr().err
+        assert "already exists; choose another name or directory" in capsys.readouterr().err
     assert (tmp_path / "a-file").read_text() == "mine"
     assert list((tmp_path / "a-folder").iterdir()) == []
 
@@ -107,7 +107,7 @@ def test_a_directory_that_cannot_be_used_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["plugins", "new", "x", "--directory", str(tmp_path / "no")]) == 2
-    assert re.fullmatch(r"fluence: --directory .*/no: does not exist: .*\n", capsys.readouterr().err)
+    assert re.fullmatch(r"fluence: --directory .*/no: does not exist; .*\n", capsys.readouterr().err)
 
     def full(self: Path, *_: object, **__: object) -> int:
         raise OSError(28, "No space left on device")

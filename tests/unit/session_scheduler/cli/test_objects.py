@@ -135,21 +135,21 @@ def test_an_object_without_a_waiting_pod_is_refused(
 def test_a_miss_suggests_the_nearest_name_of_the_same_kind(
     words: str, remedy: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert refusal(f"{words} cluster.yaml", capsys).endswith(f": {remedy}\n")
+    assert refusal(f"{words} cluster.yaml", capsys).endswith(f"; {remedy}\n")
 
 
 def test_a_miss_suggests_a_pod_group(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "gang.yaml").write_text(GANG)
-    assert refusal("explain podgroup/trainig gang.yaml", capsys).endswith(": did you mean podgroup/training?\n")
+    assert refusal("explain podgroup/trainig gang.yaml", capsys).endswith("; did you mean podgroup/training?\n")
 
 
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("podgrup/g", "podgrup/g: no such file, and podgrup is not a type of object: did you mean podgroup/g?"),
-        ("deploy/g", "deploy/g: no such file, and deploy is not a type of object: use pod, podgroup, job, replicaset, "
+        ("podgrup/g", "podgrup/g: no such file, and podgrup is not a type of object; did you mean podgroup/g?"),
+        ("deploy/g", "deploy/g: no such file, and deploy is not a type of object; use pod, podgroup, job, replicaset, "
          "statefulset, daemonset, or a file"),
-        ("jobs/g.yaml", "jobs/g.yaml: no pending pods in namespace default: name another object, or another namespace "
+        ("jobs/g.yaml", "jobs/g.yaml: no pending pods in namespace default; name another object, or another namespace "
          "with -n"),
         ("work/g.yaml", "work/g.yaml: cannot be read: No such file or directory; name a readable file or directory, "
          "or -"),

@@ -285,7 +285,7 @@ def test_a_number_with_thousands_of_digits_is_rejected(tmp_path: Path, item: str
     file.write_text(item % manifest)
     with pytest.raises(
         ManifestError,
-        match=r"spec\.priority: is a number with more than 32 bits: write a smaller one$|digits; shorten it",
+        match=r"spec\.priority: is a number with more than 32 bits; write a smaller one$|digits; shorten it",
     ) as raised:
         load_manifests([str(file)])
     assert "sys." not in str(raised.value)

@@ -69,7 +69,7 @@ def pod(**fields: Any) -> dict[str, Any]:
         ({"spec": {"nodeName": "n", "containers": [{"ports": [{"containerPort": "80"}]}]}},
          "spec.containers[0].ports[0].containerPort: '80' is a string"),
         ({"spec": {"nodeName": "n", "nodeSelector": {"disk": 1}}},
-         "spec.nodeSelector.disk: 1 is not a string: quote it"),
+         "spec.nodeSelector.disk: 1 is not a string; quote it"),
         ({"spec": {"nodeName": "n", "tolerations": 7, "priority": "high"}}, "spec.tolerations: must be a list, not 7"),
         ({"spec": {"nodeName": "n"}, "status": {"conditions": [{}]}}, "status.conditions[0].type: is missing"),
     ],

@@ -53,7 +53,7 @@ class Profiles:
         self.cluster.run()
 
 
-MIXED = "PodGroup default/g: its pods have different schedulerNames, a and b: give all of them the same one"
+MIXED = "PodGroup default/g: its pods have different schedulerNames, a and b; give all of them the same one"
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])

@@ -105,7 +105,7 @@ def test_a_score_outside_of_the_limits_fails_the_pod(how, scope, below):
 
     cluster.run(scoring(answer, how, scope)())
     low, high = LIMITS[how]
-    when = "after normalizing: scale it, or declare `normalise`" if how is Normalise.NONE else "before normalizing"
+    when = "after normalizing; scale it, or declare `normalise`" if how is Normalise.NONE else "before normalizing"
     cluster.assert_pending(
         "p",
         "plugin scoring failed in score: "

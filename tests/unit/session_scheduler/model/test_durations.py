@@ -70,7 +70,7 @@ def test_a_duration_is_read_as_go_reads_it_or_as_seconds(text: str, seconds: flo
     "text", ["", "two", "2 h", " 2h", "2h ", "2d", "1e3", "٣s", "h", "2h30", "PT2H", "inf", "9" * 65]
 )
 def test_an_invalid_duration_is_rejected_with_a_remedy(text: str) -> None:
-    remedy = "is not a valid duration: write 90s, 30m, 1h30m or a number of seconds"
+    remedy = "is not a valid duration; write 90s, 30m, 1h30m or a number of seconds"
     with pytest.raises(DurationError, match=remedy) as caught:
         parse_duration(text)
     assert len(str(caught.value)) < 120
@@ -193,7 +193,7 @@ def test_an_invalid_annotation_is_ignored_and_reported_with_its_field() -> None:
     task = task_of(lasting("p", "2 hours"))
     assert known_seconds(task) is None
     assert problem(task) == problem(task.group) == (
-        "Pod default/p: metadata.annotations[fluence.flux-framework.org/duration]: '2 hours' is not a valid duration: "
+        "Pod default/p: metadata.annotations[fluence.flux-framework.org/duration]: '2 hours' is not a valid duration; "
         "write 90s, 30m, 1h30m or a number of seconds"
     )  # fmt: skip
 

@@ -78,7 +78,7 @@ def test_pods_move_to_their_coscheduling_group_when_the_first_one_appears():
     cluster.nodes(1)
     cluster.add(pod("p", labels={"scheduling.x-k8s.io/pod-group": "g"}))
     cluster.run()
-    cluster.assert_pending("p", "PodGroup default/g (scheduling.k8s.io) does not exist: create it")
+    cluster.assert_pending("p", "PodGroup default/g (scheduling.k8s.io) does not exist; create it")
     cluster.add(pod_group("g", 1, coscheduling=True))
     cluster.run()
     cluster.assert_bound("p")

@@ -56,7 +56,7 @@ def test_names_narrow_the_nodes_only_if_every_term_has_some(terms: Any, names: s
         ),
         (
             {"matchFields": [{"key": "metadata.name", "operator": "Lt", "values": ["x"]}]},
-            "matchFields[0].operator: 'Lt' is unknown: use In or NotIn",
+            "matchFields[0].operator: 'Lt' is unknown; use In or NotIn",
         ),
     ],
 )

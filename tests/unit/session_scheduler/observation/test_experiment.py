@@ -98,5 +98,5 @@ async def test_a_snapshot_brings_its_configuration(manifests: str, tmp_path: Pat
 
 
 def test_an_unknown_plugin_is_an_error() -> None:
-    with pytest.raises(InputError, match="no profile enables this plugin: did you mean NodePorts"):
+    with pytest.raises(InputError, match="no profile enables this plugin; did you mean NodePorts"):
         of_objects().without_plugin("NodePort")

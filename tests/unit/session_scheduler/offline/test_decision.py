@@ -108,9 +108,9 @@ def test_a_what_if_is_explained_with_its_changes(file: Path, capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("default/d", "--explain default/d: no pending pod with this namespace and name: did you mean default/da?"),
-        ("default/runs", "--explain default/runs: already on node n1: name a pending pod"),
-        ("default/theirs", "--explain default/theirs: no profile has schedulerName fluense: did you mean fluence?"),
+        ("default/d", "--explain default/d: no pending pod with this namespace and name; did you mean default/da?"),
+        ("default/runs", "--explain default/runs: already on node n1; name a pending pod"),
+        ("default/theirs", "--explain default/theirs: no profile has schedulerName fluense; did you mean fluence?"),
     ],
 )
 def test_a_pod_that_is_not_simulated_is_an_error(
@@ -127,7 +127,7 @@ def test_a_diff_has_no_explanation(file: Path, capsys: pytest.CaptureFixture[str
     words = ["simulate", str(file), "--add-nodes", "1", "-o", "diff", "--explain", "default/a"]
     assert main(words) == 2
     assert capsys.readouterr().err == (
-        "fluence: -o diff: shows no explanation: remove --explain, or choose another format\n"
+        "fluence: -o diff: shows no explanation; remove --explain, or choose another format\n"
     )
 
 

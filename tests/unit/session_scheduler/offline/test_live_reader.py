@@ -66,7 +66,7 @@ async def test_a_rejected_list_of_an_optional_kind_counts_as_empty_with_a_warnin
         found = await live_reader._listed(Cluster(node("n1"), refused={CSINode: error}), "kube-system")
     assert names(found) == ["n1"]
     (line,) = logs
-    assert line["event"].startswith(f"continuing without CSINode objects: {error}: ")
+    assert line["event"].startswith(f"continuing without CSINode objects: {error}; ")
 
 
 @pytest.mark.parametrize("kind", [DeviceTaintRule, NodeResourceTopology])
@@ -85,7 +85,7 @@ async def test_a_forbidden_kind_of_one_plugin_causes_a_warning_only_with_the_plu
         found = await live_reader._listed(cluster, "kube-system", {"NodeResourceTopologyMatch"} if enabled else ())
     assert names(found) == ["n1"]
     assert [line["event"] for line in logs] == (
-        ["continuing without NodeResourceTopology objects: 403: no: grant your account the verbs get, list and watch "
+        ["continuing without NodeResourceTopology objects: 403: no; grant your account the verbs get, list and watch "
          "on NodeResourceTopology objects (in its ClusterRole)"] if enabled else []
     )  # fmt: skip
 
@@ -100,5 +100,5 @@ async def test_a_forbidden_kind_of_one_plugin_causes_a_warning_only_with_the_plu
 async def test_a_rejected_list_of_a_required_kind_is_an_error_with_a_remedy(error: ClusterError, remedy: str) -> None:
     with pytest.raises(type(error)) as raised:
         await live_reader._listed(Cluster(refused={Node: error}), "kube-system")
-    assert str(raised.value).startswith(f"{error}: {remedy}")
+    assert str(raised.value).startswith(f"{error}; {remedy}")
     assert "\n" not in str(raised.value)

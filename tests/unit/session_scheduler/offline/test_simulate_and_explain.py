@@ -75,7 +75,7 @@ def test_every_pending_pod_is_listed_with_its_node_or_its_reason():
         ),
         "lost": (
             "nowhere", None,
-            "PodGroup default/nowhere (scheduling.k8s.io) does not exist: create it, or remove the group from the pod",
+            "PodGroup default/nowhere (scheduling.k8s.io) does not exist; create it, or remove the group from the pod",
         ),
     }  # fmt: skip
     assert {one["name"]: one["scheduled"] for one in answer["groups"]} == {"g": 2, "nowhere": 0}
@@ -292,14 +292,14 @@ def test_pods_that_no_profile_serves_are_listed_with_the_nearest_scheduler_name(
     assert [pod["name"] for pod in result["pods"]] == ["c"]
     assert result["leftOut"] == [
         {"namespace": "default", "name": "a", "schedulerName": "fluense",
-         "reason": "no profile has schedulerName fluense: did you mean fluence?"},
+         "reason": "no profile has schedulerName fluense; did you mean fluence?"},
         {"namespace": "default", "name": "b", "schedulerName": "default-scheduler",
-         "reason": "no profile has schedulerName default-scheduler: set spec.schedulerName to fluence, or add a "
+         "reason": "no profile has schedulerName default-scheduler; set spec.schedulerName to fluence, or add a "
          "profile"},
     ]  # fmt: skip
     assert result["summary"]["leftOut"] == 2
     assert main(["simulate", file]) == 1
-    assert "default    a         no profile has schedulerName fluense: did you mean" in capsys.readouterr().out
+    assert "default    a         no profile has schedulerName fluense; did you mean" in capsys.readouterr().out
     assert main(["simulate", pods_of_schedulers(tmp_path, c="fluence"), "-o", "json"]) == 1
     assert "leftOut" not in json.loads(capsys.readouterr().out)
 
@@ -308,7 +308,7 @@ def test_explain_reports_that_no_profile_serves_a_pod(tmp_path: Path, capsys: py
     file = pods_of_schedulers(tmp_path, a="fluense", c="fluence")
     assert main(["explain", file, "-o", "json"]) == 0
     reasons = {pod["name"]: pod["reason"] for pod in json.loads(capsys.readouterr().out)["pods"]}
-    assert reasons == {"a": "no profile has schedulerName fluense: did you mean fluence?", "c": None}
+    assert reasons == {"a": "no profile has schedulerName fluense; did you mean fluence?", "c": None}
     assert main(["explain", file, "--pod", "default/a"]) == 0
     assert capsys.readouterr().out.startswith(f"default/a: {reasons['a']}\n")
 
@@ -320,7 +320,7 @@ def test_the_exit_status_is_2_if_no_profile_serves_any_pod_of_the_files(
     assert main(["simulate", pods_of_schedulers(tmp_path, a="fluense", b=""), *options]) == 2
     captured = capsys.readouterr()
     assert captured.err == (
-        "fluence: no profile serves any of these pods: correct their schedulerName, or add a profile\n"
+        "fluence: no profile serves any of these pods; correct their schedulerName, or add a profile\n"
     )
     assert captured.out
 

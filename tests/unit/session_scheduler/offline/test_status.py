@@ -204,5 +204,5 @@ status: {startTime: "2026-01-02T03:04:05Z"}
     assert {one["name"]: one["until"] for one in result["held"]}["soon"] == "2026-01-02T03:05:05Z"
     assert result["summary"]["problems"] == {
         "Pod default/soon": "metadata.annotations[fluence.flux-framework.org/duration]: '2 hours' is not a valid "
-        "duration: write 90s, 30m, 1h30m or a number of seconds"
+        "duration; write 90s, 30m, 1h30m or a number of seconds"
     }

@@ -165,17 +165,17 @@ def test_moved_pods_and_their_new_nodes_are_part_of_the_difference() -> None:
     ("options", "problem"),
     [
         (["--without-plugin", "NodeResourceFit"], "--without-plugin NodeResourceFit: no profile enables this "
-         "plugin: did you mean NodeResourcesFit?"),
-        (["--without-plugin", "x"], "--without-plugin x: no profile enables this plugin: name one of "),
-        (["--add-nodes", "0"], "--add-nodes 0: 0 nodes is out of range: add between 1 and 10000"),
-        (["--add-nodes", "9" * 5000], "nodes is out of range: add between 1 and 10000"),
-        (["--add-nodes", "2xn2"], "--add-nodes 2xn2: no node or file is named 'n2': name a node of the cluster"),
+         "plugin; did you mean NodeResourcesFit?"),
+        (["--without-plugin", "x"], "--without-plugin x: no profile enables this plugin; name one of "),
+        (["--add-nodes", "0"], "--add-nodes 0: 0 nodes is out of range; add between 1 and 10000"),
+        (["--add-nodes", "9" * 5000], "nodes is out of range; add between 1 and 10000"),
+        (["--add-nodes", "2xn2"], "--add-nodes 2xn2: no node or file is named 'n2'; name a node of the cluster"),
         (["--add-nodes", "c.yaml"], "Node n1: metadata.name: 'n1' already exists in the cluster; rename or remove one"),
-        (["--add-nodes", "pods.yaml"], "--add-nodes pods.yaml: pods.yaml contains a Pod: name a file with nodes only"),
+        (["--add-nodes", "pods.yaml"], "--add-nodes pods.yaml: pods.yaml contains a Pod; name a file with nodes only"),
         (["--add-nodes", "none.yaml"], "none.yaml: cannot be read"),
-        (["--add-nodes", "big.yaml", "--add-nodes", "2"], "--add-nodes 2: nodes big and n1 differ: name the node "
+        (["--add-nodes", "big.yaml", "--add-nodes", "2"], "--add-nodes 2: nodes big and n1 differ; name the node "
          "to copy, as NxNODE"),
-        (["-o", "diff"], "-o diff: needs --add-nodes or --without-plugin: add one of them"),
+        (["-o", "diff"], "-o diff: needs --add-nodes or --without-plugin; add one of them"),
     ],
 )  # fmt: skip
 def test_an_invalid_option_is_reported_in_one_line(
@@ -199,7 +199,7 @@ def test_a_plugin_that_is_named_twice_is_an_error(cluster: Path, capsys: pytest.
     del cluster
     twice = ("--without-plugin", "TaintToleration") * 2
     assert main(["simulate", "c.yaml", *twice]) == 2
-    assert capsys.readouterr().err == "fluence: --without-plugin TaintToleration: given twice: pass it once\n"
+    assert capsys.readouterr().err == "fluence: --without-plugin TaintToleration: given twice; pass it once\n"
 
 
 def test_a_directory_with_a_snapshot_is_rejected_as_a_source_of_nodes(
@@ -210,7 +210,7 @@ def test_a_directory_with_a_snapshot_is_rejected_as_a_source_of_nodes(
     (more / "big.yaml").write_text(BIG)
     (more / "state.json").write_text(json.dumps(SNAPSHOT))
     assert main(["simulate", "c.yaml", "--add-nodes", "more"]) == 2
-    line = "more/state.json: Snapshot (document 1): contains a whole cluster: name a file with nodes only"
+    line = "more/state.json: Snapshot (document 1): contains a whole cluster; name a file with nodes only"
     assert capsys.readouterr().err == f"fluence: {line}\n"
 
 

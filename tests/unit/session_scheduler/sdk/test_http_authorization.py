@@ -94,7 +94,7 @@ async def test_a_user_without_the_right_is_named_and_told_the_remedy(world: Worl
     denial = await world.ask("bearer  secret-of-alice", "/configz")
     assert denial == (
         403,
-        "user alice has no permission to get /configz: bind the user to a ClusterRole such as fluence-reader",
+        "user alice has no permission to get /configz; bind the user to a ClusterRole such as fluence-reader",
     )
 
 
@@ -107,7 +107,7 @@ async def test_without_a_bearer_token_nothing_is_reviewed(world: World, header: 
 async def test_a_denial_is_one_line(world: World) -> None:
     denial = await world.ask("Bearer secret-of-alice", "/explain/a/p\nforged: line")
     assert denial is not None
-    assert denial.text.startswith("user alice has no permission to get /explain/a/p forged: line: ")
+    assert denial.text.startswith("user alice has no permission to get /explain/a/p forged: line; ")
 
 
 async def test_a_token_with_other_characters_is_denied_without_a_review(world: World) -> None:
@@ -277,7 +277,7 @@ async def test_a_flood_is_rejected_before_any_work(world: World) -> None:
         assert [status for status, _, _ in answers] == [401] * 20 + [429] * 80
         assert len(world.server.bodies) == 20
         _, text, headers = answers[-1]
-        assert (text, headers["Retry-After"]) == ("too many requests: retry after 1 s\n", "1")
+        assert (text, headers["Retry-After"]) == ("too many requests; retry after 1 s\n", "1")
         assert (await ask("/healthz"))[:2] == (200, "ok")
         world.clock.advance(1.0)
         assert (await ask("/explain/a/p", "secret-of-alice"))[0] == 200

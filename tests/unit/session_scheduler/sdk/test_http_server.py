@@ -257,7 +257,7 @@ async def test_an_address_that_is_in_use_is_named_with_the_field_and_a_remedy() 
     host, port = await first.start()
     second = endpoints(State(), Serving(host=host, port=port))
     with pytest.raises(
-        InputError, match=rf"^serving\.port: 127\.0\.0\.1:{port} is in use: choose another port [^\n]*$"
+        InputError, match=rf"^serving\.port: 127\.0\.0\.1:{port} is in use; choose another port [^\n]*$"
     ):
         await second.start()
     await second.stop()
@@ -266,7 +266,7 @@ async def test_an_address_that_is_in_use_is_named_with_the_field_and_a_remedy() 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "a..b"])
 async def test_a_host_that_is_not_this_machine_s_is_named(host: str) -> None:
-    with pytest.raises(InputError, match=r"^serving\.host: [^\n]*: give an address of this machine$"):
+    with pytest.raises(InputError, match=r"^serving\.host: [^\n]*; give an address of this machine$"):
         await endpoints(State(), Serving(host=host, port=0)).start()
 
 

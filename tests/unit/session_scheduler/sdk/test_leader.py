@@ -27,7 +27,7 @@ ELECTION = LeaderElection(retry_seconds=0.01)
 PATIENCE = 20.0
 LEADING = {"leading": None}
 STANDING_BY = {"standing-by": None}
-SILENT = {"standing-by": "the lease has not been read recently: see the log"}
+SILENT = {"standing-by": "the lease has not been read recently; see the log"}
 
 
 class World:

@@ -84,5 +84,5 @@ def test_nothing_can_be_changed() -> None:
 def test_one_that_fails_is_told_by_name_and_the_server_goes_on(handler: Callable[[Mapping[str, str]], Any]) -> None:
     routes = routes_of(Plugin(handler))
     found = asyncio.run(asked(routes, "/plugins/mine/what/now", "/healthz"))
-    assert found[0][:2] == (500, "plugin mine failed: see the logs\n")
+    assert found[0][:2] == (500, "plugin mine failed; see the logs\n")
     assert found[1][:2] == (200, "ok")

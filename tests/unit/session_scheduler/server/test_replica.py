@@ -312,7 +312,7 @@ async def test_a_replica_that_has_not_seen_the_lease_is_not_ready():
     world = World()
     world.cluster.silent = True
     async with world.running():
-        assert world.ready == {"standing-by": "the lease has not been read recently: see the log"}
+        assert world.ready == {"standing-by": "the lease has not been read recently; see the log"}
         world.cluster.give_lease_to("another")
         world.cluster.silent = False
         await world.until(lambda: world.ready == {"standing-by": None})

@@ -18,17 +18,17 @@ HEADER = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfig
 
 
 @pytest.mark.parametrize(("queues", "line"), [
-    ("- {name: a, parent: b}", "f: queues[0].parent: queue 'b' does not exist: create it, or choose another parent"),
+    ("- {name: a, parent: b}", "f: queues[0].parent: queue 'b' does not exist; create it, or choose another parent"),
     ("- {name: a, parent: b}\n- {name: b, parent: a}",
-     "f: queues[0].parent: the queues form a cycle (a -> b -> a): give one of them another parent"),
+     "f: queues[0].parent: the queues form a cycle (a -> b -> a); give one of them another parent"),
     ("- {name: a, parent: default}",
-     "f: queues[0].parent: queue 'default' is for pods that name no queue, so it cannot have children: choose another "
+     "f: queues[0].parent: queue 'default' is for pods that name no queue, so it cannot have children; choose another "
      "parent"),
-    ("- {name: a, limit: {cpu: -1}}", "f: queues[0].limit.cpu: -1 is negative: write 0 or more"),
-    ("- {name: a, deserved: {cpu: lots}}", "f: queues[0].deserved.cpu: 'lots' is not a valid quantity: write a number "
+    ("- {name: a, limit: {cpu: -1}}", "f: queues[0].limit.cpu: -1 is negative; write 0 or more"),
+    ("- {name: a, deserved: {cpu: lots}}", "f: queues[0].deserved.cpu: 'lots' is not a valid quantity; write a number "
      "with an optional suffix, such as 500m, 2 or 4Gi"),
     ("- {name: a, deserved: {cpu: 3}, limit: {cpu: 2}}",
-     "f: queues[0].deserved.cpu: 3 is more than the limit of 2: lower it, or raise the limit"),
+     "f: queues[0].deserved.cpu: 3 is more than the limit of 2; lower it, or raise the limit"),
     ("- {name: a, overQuotaWeight: -1}", "f: queues[0].overQuotaWeight: is -1; use 0 or more"),
     ("- {name: a}\n- {name: a}", "f: queues[1].name: 'a' duplicates queues[0]; remove one of the two"),
     ("- {name: a, deserved: {cpu: .inf}}",
@@ -39,8 +39,8 @@ HEADER = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfig
      "f: queues[0].limit.cpu: expected a quantity such as 500m, 2 or 4Gi, got nan"),
     ("- {name: a, limit: {cpu: 1e400}}",
      "f: queues[0].limit.cpu: expected a quantity such as 500m, 2 or 4Gi, got inf"),
-    (f"- {{name: {'a' * 64}}}", "f: queues[0].name: has 64 characters: use at most 63, as in a label value"),
-    ("- {name: my team}", "f: queues[0].name: is not a valid label value: use letters and digits, with '-', '_' and "
+    (f"- {{name: {'a' * 64}}}", "f: queues[0].name: has 64 characters; use at most 63, as in a label value"),
+    ("- {name: my team}", "f: queues[0].name: is not a valid label value; use letters and digits, with '-', '_' and "
      "'.' between them"),
     ("- {name: a, wieght: 1}", "f: queues[0].wieght: unknown field; "
      "use one of deserved, limit, name, overQuotaWeight, parent, priority"),
@@ -67,7 +67,7 @@ def test_a_queue_has_at_most_31_ancestors() -> None:
     assert problem is not None
     assert (problem.reason, problem.message) == (
         "TooDeep",
-        "parent: more than 31 ancestors: choose a parent nearer to the top",
+        "parent: more than 31 ancestors; choose a parent nearer to the top",
     )
 
 
@@ -97,7 +97,7 @@ def test_the_usage_of_a_deleted_queue_is_reported_and_measured() -> None:
     cluster.run()
     (row,) = (one for one in queue_report(cluster.scheduler)["queues"] if one["name"] == "gone")
     assert (row["allocated"]["cpu"], row["ready"]) == ("2", False)
-    assert row["reason"] == "queue 'gone' does not exist: create it; until then its pending pods wait"
+    assert row["reason"] == "queue 'gone' does not exist; create it; until then its pending pods wait"
     assert cluster.scheduler.cache.queues.deleted() == ["gone"]
     proportion = cluster.scheduler.profiles["fluence"].instances["Proportion"]
     assert isinstance(proportion, Proportion)

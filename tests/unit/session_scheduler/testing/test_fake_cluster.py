@@ -49,7 +49,7 @@ def test_a_plugin_given_by_its_class_is_built_with_checked_arguments_and_decides
 def test_a_plugin_given_as_it_is_takes_no_arguments_and_is_checked():
     cluster = FakeCluster().use(Only(OnlyArguments(node_name="n1"))).nodes(2).pods(3).schedule()
     assert cluster.pods_on("n1") == ["default/p-0", "default/p-1", "default/p-2"]
-    with pytest.raises(TypeError, match="plugin only is an instance: pass its class and the arguments"):
+    with pytest.raises(TypeError, match="plugin only is an instance; pass its class and the arguments"):
         FakeCluster().use(Only(OnlyArguments(node_name="n1")), {"nodeName": "n2"})
 
     class Wrong:
@@ -72,7 +72,7 @@ def test_kube_schedulers_plugins_can_be_left_out_by_name():
     tainted = [taint("only", "gpus")]
     FakeCluster().nodes(1, taints=tainted).pod("p").schedule().assert_pending("p", reason="untolerated taint")
     FakeCluster().without("TaintToleration").nodes(1, taints=tainted).pod("p").schedule().assert_bound("p")
-    with pytest.raises(ValueError, match="no built-in plugin 'TaintTolerations': did you mean TaintTol"):
+    with pytest.raises(ValueError, match="no built-in plugin 'TaintTolerations'; did you mean TaintTol"):
         FakeCluster().without("TaintTolerations")
 
 
@@ -103,7 +103,7 @@ def test_what_waits_is_judged_node_by_node():
         cluster.assert_preferred("p", "spare", than="n2")
     with pytest.raises(LookupError, match="there is no node n9; available: n1, n2, spare"):
         cluster.assert_fits("p", "n9")
-    with pytest.raises(LookupError, match="is not pending: call this before it is bound"):
+    with pytest.raises(LookupError, match="is not pending; call this before it is bound"):
         cluster.schedule().verdicts("p")
 
 
@@ -119,7 +119,7 @@ def test_an_assertion_that_does_not_hold_says_what_is_so():
         AssertionError, match=r"large is pending: expected a reason with 'memory', got .*Insufficient cpu"
     ):
         cluster.assert_pending("large", reason="memory")
-    with pytest.raises(LookupError, match="there is no Pod default/other: add it first"):
+    with pytest.raises(LookupError, match="there is no Pod default/other; add it first"):
         cluster.assert_bound("other")
 
 
@@ -227,7 +227,7 @@ def test_after_a_restart_a_plugin_knows_what_the_cluster_says_and_nothing_more()
 
 def test_a_plugin_that_would_remember_cannot_be_there_after_a_restart():
     with pytest.raises(
-        RuntimeError, match=r"plugin keeping is an instance, which would keep its state: pass its class"
+        RuntimeError, match=r"plugin keeping is an instance, which would keep its state; pass its class"
     ):
         FakeCluster().use(Keeping(None)).schedule().restart()
 

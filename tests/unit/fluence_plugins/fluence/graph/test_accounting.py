@@ -282,7 +282,7 @@ def test_gpus_are_at_most_sixteen_kinds_each_once() -> None:
     arguments(gpuResources=[f"example.com/gpu{n}" for n in range(16)])
     with pytest.raises(ValidationError, match="16"):
         arguments(gpuResources=[f"example.com/gpu{n}" for n in range(17)])
-    with pytest.raises(ValidationError, match="named twice: keep one"):
+    with pytest.raises(ValidationError, match="named twice; keep one"):
         arguments(gpuResources=[NVIDIA, AMD, NVIDIA])
     with pytest.raises(ValidationError, match="cpuAccounting"):
         arguments(cpuAccounting="nanocores")

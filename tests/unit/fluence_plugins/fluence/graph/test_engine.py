@@ -36,12 +36,12 @@ def arguments(**given: Any) -> FluenceArguments:
         ({"library": "/lib/x.so"}, "args.library: has no effect with `engine: embedded`"),
         (
             {"engine": "reapi", "memoryChunk": "1.5Mi"},
-            "args.memoryChunk: expected 1Mi to 1Pi in whole MiB, got 1.5Mi: use 1Gi",
+            "args.memoryChunk: expected 1Mi to 1Pi in whole MiB, got 1.5Mi; use 1Gi",
         ),
-        ({"engine": "reapi", "memoryChunk": 0}, "args.memoryChunk: expected 1Mi to 1Pi in whole MiB, got 0: use 1Gi"),
+        ({"engine": "reapi", "memoryChunk": 0}, "args.memoryChunk: expected 1Mi to 1Pi in whole MiB, got 0; use 1Gi"),
         (
             {"engine": "reapi", "memoryChunk": "2Pi"},
-            "args.memoryChunk: expected 1Mi to 1Pi in whole MiB, got 2Pi: use 1Gi",
+            "args.memoryChunk: expected 1Mi to 1Pi in whole MiB, got 2Pi; use 1Gi",
         ),
         ({"engine": "reapi", "memoryChunk": "much"}, "args.memoryChunk: 'much' is not a valid quantity"),
         (

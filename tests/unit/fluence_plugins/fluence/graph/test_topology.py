@@ -33,7 +33,7 @@ def graph() -> ClusterGraph:
         ([{"type": "rack"}], "topology[0].label: is missing"),
         (
             [{"type": "node", "label": "a"}],
-            "topology[0].type: 'node' is a built-in type of the graph: use another word",
+            "topology[0].type: 'node' is a built-in type of the graph; use another word",
         ),
         ([{"type": "a/b", "label": "a"}], "topology[0].type: 'a/b' is not a valid type"),
         ([{"type": "rack", "label": "a b"}], "topology[0].label: 'a b' is not a valid label key"),

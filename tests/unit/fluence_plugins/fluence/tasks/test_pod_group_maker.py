@@ -99,7 +99,7 @@ def test_a_podgroup_of_another_controller_is_neither_used_nor_changed() -> None:
     before = world.made()
     assert (
         world.asked(2)
-        == ["PodGroup default/fluence-g was not created by fluence: rename it, or the group in the pods' label"] * 2
+        == ["PodGroup default/fluence-g was not created by fluence; rename it, or the group in the pods' label"] * 2
     )
     world.cluster.nodes(2).run()
     world.cluster.assert_pending("a", "was not created by fluence")
@@ -110,7 +110,7 @@ def test_a_podgroup_of_another_controller_is_neither_used_nor_changed() -> None:
 def test_a_podgroup_made_for_another_size_is_to_be_deleted() -> None:
     made = pod_group("fluence-g", 3, labels={MADE_LABEL: MADE_BY})
     assert World(made, labelled("a"), labelled("b")).asked() == [
-        "PodGroup default/fluence-g was created for 3 pods, but the size of its group is now 2: delete the PodGroup; "
+        "PodGroup default/fluence-g was created for 3 pods, but the size of its group is now 2; delete the PodGroup; "
         "the scheduler creates it again"
     ]
 
@@ -223,7 +223,7 @@ def test_a_podgroup_that_the_webhook_created_before_its_pod_gets_an_owner() -> N
 def test_a_podgroup_of_another_creator_gets_no_owner() -> None:
     world = World(pod_group("g", 2), labelled("a"), labelled("b"), compatible=True)
     assert world.asked() == [
-        "PodGroup default/g was not created by fluence: rename it, or the group in the pods' label"
+        "PodGroup default/g was not created by fluence; rename it, or the group in the pods' label"
     ]
     world.maker.request_consumers([labelled("a"), labelled("b")])
     world.asked()

@@ -381,11 +381,11 @@ def test_several_masterqueues_share_a_subject_independently() -> None:
     [
         ("a", b"?", "pool",
          "last message: the message is not valid JSON: JSON is malformed: invalid character (byte 0)"),
-        ("a", b"[]", "pool", "last message: the message is not a JSON object: write quotas, labels and taints"),
-        ("a", b"x" * (1 << 20), "pool", "last message: the message has 1048576 bytes: send at most 65536"),
-        ("new", b"[]", "status", "message from 'new': the message is not a JSON object: write quotas, labels "
+        ("a", b"[]", "pool", "last message: the message is not a JSON object; write quotas, labels and taints"),
+        ("a", b"x" * (1 << 20), "pool", "last message: the message has 1048576 bytes; send at most 65536"),
+        ("new", b"[]", "status", "message from 'new': the message is not a JSON object; write quotas, labels "
                                     "and taints"),
-        ("B_d", b'{"quotas":{}}', "status", "message from 'B_d': 'B_d' is not a valid pool name: use at most 63 "
+        ("B_d", b'{"quotas":{}}', "status", "message from 'B_d': 'B_d' is not a valid pool name; use at most 63 "
                                             "characters (a-z, 0-9 and -), with no - at the start or end"),
     ],
 )  # fmt: skip

@@ -288,7 +288,7 @@ def test_a_pool_whose_flavor_name_is_in_use_is_reported_and_in_no_queue() -> Non
     pools.receive((CONNECTOR, "second"), "c", PUBLISHED, 0)
     found = desired(master(content), pools, 0)
     assert flavors_of(queue_of(found, "masterqueue")) == ["masterqueue-a-b-c"]
-    wrong = "ResourceFlavor masterqueue-a-b-c is also the flavor of another pool: rename one of the two pools"
+    wrong = "ResourceFlavor masterqueue-a-b-c is also the flavor of another pool; rename one of the two pools"
     assert [pool.problems for pool in found.status.pools] == [(), (wrong,)]
 
 
@@ -297,7 +297,7 @@ def test_a_pool_in_two_flavors_is_an_error_in_the_status() -> None:
     content["spec"]["flavors"].append({**content["spec"]["flavors"][0], "name": "second"})
     found = desired(master(content), heard(master(content), "a"), 0)
     assert flavors_of(queue_of(found, "masterqueue")) == ["masterqueue-interlink-a"]
-    wrong = "also matches flavor second, but belongs to interlink: change one of the two flavors"
+    wrong = "also matches flavor second, but belongs to interlink; change one of the two flavors"
     assert (found.status.problems, found.status.pools[0].problems) == ((f"pool a: {wrong}",), (wrong,))
     assert (found.status.conditions[0].status, found.status.conditions[0].reason) == ("False", "Conflict")
 

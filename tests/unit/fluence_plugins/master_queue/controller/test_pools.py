@@ -132,7 +132,7 @@ def test_a_restart_keeps_pools_until_their_own_time_out() -> None:
     assert (a.name, a.state, a.heard_at, a.message) == ("a", PoolState.ACTIVE, 60, REPORTED)
     assert (b.name, b.state, b.heard_at, b.message.quotas) == ("b", PoolState.SILENT, None, {})
     assert b.message.problems == (
-        "quotas['cpu']: 'x' is not a valid quantity: write a number with an optional suffix, such as 500m, 2 or 4Gi",
+        "quotas['cpu']: 'x' is not a valid quantity; write a number with an optional suffix, such as 500m, 2 or 4Gi",
     )
     pools.connected(NATS, 6000)
     assert states(pools, 6029) == {"a": "Active", "b": "Silent"}
@@ -146,7 +146,7 @@ def test_a_pool_in_two_flavors_counts_for_the_first_and_is_reported() -> None:
     ab, b = pools.at(1)
     assert (ab.flavor, ab.conflicts) == (
         "f",
-        ("also matches flavor g, but belongs to f: change one of the two flavors",),
+        ("also matches flavor g, but belongs to f; change one of the two flavors",),
     )
     assert (b.flavor, b.conflicts) == ("g", ())
 
@@ -154,13 +154,13 @@ def test_a_pool_in_two_flavors_counts_for_the_first_and_is_reported() -> None:
 def test_a_name_published_for_two_flavors_counts_for_the_active_one() -> None:
     pools = connected(spec(f=every(), g=every(natsSubject="t")))
     pools.receive(SOURCE, "a", REPORTED, 0)
-    assert "and a pool of that name also publishes for g: rename one of the two pools" in pools.receive(
+    assert "and a pool of that name also publishes for g; rename one of the two pools" in pools.receive(
         (NATS, "t"), "a", REPORTED, 1
     )
     (pool,) = pools.at(2)
     assert (pool.flavor, pool.conflicts) == (
         "f",
-        ("also matches flavor g, but belongs to f: change one of the two flavors",),
+        ("also matches flavor g, but belongs to f; change one of the two flavors",),
     )
     assert pools.receive((NATS, "t"), "a", REPORTED, 40) == "", "the first is silent by now"
     (pool,) = pools.at(41)
@@ -183,7 +183,7 @@ def test_a_pool_that_matches_no_flavor_is_rejected() -> None:
     for source, name in ((SOURCE, "b"), ((NATS, "other"), "a"), (("x", "s"), "a")):
         assert (
             pools.receive(source, name, REPORTED, 0)
-            == f"{name} matches no flavor of this subject: add it to pools or poolRegExp"
+            == f"{name} matches no flavor of this subject; add it to pools or poolRegExp"
         )
     assert states(pools, 0) == {"a": "Waiting"}
 

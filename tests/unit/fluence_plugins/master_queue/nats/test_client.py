@@ -493,7 +493,7 @@ async def test_a_rejected_subject_is_reported_and_the_connection_stays(server: F
     assert isinstance(error, RefusedSubjectError)
     assert error.subject == "secret.*"
     assert str(error) == (
-        "the server does not permit subscribing to 'Secret.*': grant this user the permission on the server"
+        "the server does not permit subscribing to 'Secret.*'; grant this user the permission on the server"
     )
     assert ears.closed == []
     await close_connection(client)

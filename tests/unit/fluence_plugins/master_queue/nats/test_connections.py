@@ -293,7 +293,7 @@ async def test_a_rejected_subject_is_a_problem_and_is_retried(server: FakeNats, 
     world.connections.follow({server.url: ["a", "B"]})
     async with world.running():
         await until(lambda: len(world.delays.asked) == 1)
-        why = "the server does not permit subscribing to 'B.*': grant this user the permission on the server"
+        why = "the server does not permit subscribing to 'B.*'; grant this user the permission on the server"
         assert world.connections.problem(server.url) == why
         server.publish("a.pool", b"1")
         await until(lambda: world.heard.messages)

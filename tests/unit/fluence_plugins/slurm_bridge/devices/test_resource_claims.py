@@ -239,7 +239,7 @@ def test_devices_of_other_nodes_and_of_obsolete_slices_are_ignored() -> None:
     )  # fmt: skip
     bridge.shares["p"] = gave((indexed(NVIDIA, (0,)),))
     cluster.run()
-    cluster.assert_pending("p", "no device has index 0: make the node's ResourceSlices and its GRES in Slurm agree")
+    cluster.assert_pending("p", "no device has index 0; make the node's ResourceSlices and its GRES in Slurm agree")
     assert claims_of(cluster) == []
 
 
@@ -348,9 +348,9 @@ def test_a_pod_without_device_classes_gets_no_claim() -> None:
 @pytest.mark.parametrize(
     ("share", "text"),
     [
-        (gave(), f"Slurm allocated no GRES of type {NVIDIA} on node n1: add it to the node's Gres="),
+        (gave(), f"Slurm allocated no GRES of type {NVIDIA} on node n1; add it to the node's Gres="),
         (gave((indexed("v100", (0,)),)), f"Slurm allocated no GRES of type {NVIDIA} on node n1"),
-        (gave((indexed(NVIDIA, ()),)), "Slurm does not report which index it allocated: set File= for the devices in"),
+        (gave((indexed(NVIDIA, ()),)), "Slurm does not report which index it allocated; set File= for the devices in"),
         (gave((indexed(NVIDIA, (7, 0)),)), f"only 1 of 2 devices of class {NVIDIA} that Slurm allocated on "
                                          "node n1 are available: no device has index 7"),
         (gave((indexed(NVIDIA, (0, 0)),)), "cancel the Slurm job; the scheduler then submits another one"),

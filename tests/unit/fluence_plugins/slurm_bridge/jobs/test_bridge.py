@@ -387,7 +387,7 @@ def test_a_request_that_fits_on_no_node_reports_the_candidates() -> None:
     with gang("a", "b", "c", "d", "e") as world:
         world.rest()
         assert (
-            f"{GANG} needs 5 nodes in Slurm, but fits on 4 there (4 in the cluster): add nodes to Slurm, "
+            f"{GANG} needs 5 nodes in Slurm, but fits on 4 there (4 in the cluster); add nodes to Slurm, "
             f"or give them the label {EXTERNAL_NODE_LABEL}"
         ) in world.problem(GANG)
         assert world.writes("submit") == 0

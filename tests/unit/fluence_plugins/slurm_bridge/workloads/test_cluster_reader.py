@@ -113,7 +113,7 @@ class Refusing(MemoryCluster):
 )
 async def test_a_missing_permission_is_named(api_version: str, kind: str, right: str) -> None:
     workloads = ClusterWorkloads(Refusing(Forbidden("403")))
-    with pytest.raises(NotAllowedError, match=rf"^cannot read {kind} physics/x: .* get {right} \(403\)$"):
+    with pytest.raises(NotAllowedError, match=rf"^cannot read {kind} physics/x; .* get {right} \(403\)$"):
         await workloads.get(api_version, kind, "physics", "x")
 
 
