@@ -101,7 +101,7 @@ def test_a_user_without_the_path_is_refused_in_words(world: World) -> None:
     status, text = world.get("/api/overview", token)
     assert status == HTTPStatus.FORBIDDEN
     assert json.loads(text)["error"] == (
-        "user system:serviceaccount:science:stranger has no permission to get /dashboard: "
+        "user system:serviceaccount:science:stranger has no permission to get /dashboard; "
         "bind the user to a ClusterRole such as fluence-reader"
     )
 
