@@ -70,7 +70,7 @@ def test_whether_a_pod_of_another_namespace_exists_is_not_shown(world: World, sc
         if missing == again:
             break
     assert missing == again, "the page changes all the time"
-    assert "There is no pending pod finance/secret-merger here" in existing["summary"]
+    assert "Pending pod finance/secret-merger was not found" in existing["summary"]
     assert str(existing["tables"]) == str(missing["tables"])
     assert existing["summary"].replace("secret-merger", "no-merger") == missing["summary"]
 

@@ -82,7 +82,7 @@ def _summary(observed: Observed) -> str:
 
 def _chosen_in_words(name: str, gang: Gang | None, stays: Sequence[Stay]) -> str:
     if gang is None and not stays:
-        return f" There is no gang {name} here."
+        return f" Gang {name} was not found."
     text = f" {name} has {count(len(stays), 'member')}"
     if gang is None:
         return f"{text}; all are gone."

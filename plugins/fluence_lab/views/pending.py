@@ -48,9 +48,7 @@ def pending(observed: Observed, query: Mapping[str, str] | None = None, verdicts
     summary = _summary(observed, waiting, found, search, reasons)
     if chosen:
         reason = str((answer or {}).get("reason") or (answer or {}).get("summary") or "")
-        summary += (
-            f" {chosen}: {sentence(reason)}" if answer is not None else f" There is no pending pod {chosen} here."
-        )
+        summary += f" {chosen}: {sentence(reason)}" if answer is not None else f" Pending pod {chosen} was not found."
     return View("pending", "Why pending", summary, tuple(figures), tuple(tables))
 
 

@@ -77,7 +77,7 @@ class Fence:
             if self._renewed is None:
                 raise NotLeading("this replica is not the leader")
             raise NotLeading(f"this replica has not renewed its lease for {self._renew_seconds:g} s: "
-                             "it is no longer the leader")  # fmt: skip
+                             "it has lost the leadership")  # fmt: skip
 
     def renewed(self, sent: float) -> None:
         """Note that a request renewed the lease; `sent` is the clock's time before the request."""

@@ -66,7 +66,7 @@ class Chosen:
         if name not in BUILTIN:
             near = get_close_matches(name, BUILTIN, 1, 0.6)
             remedy = f"did you mean {near[0]}?" if near else f"name one of {', '.join(BUILTIN)}"
-            raise ValueError(f"there is no built-in plugin {name!r}; {remedy}")
+            raise ValueError(f"{name!r} is not a built-in plugin; {remedy}")
         self._without.add(name)
 
     def calls(self, hook_seconds: float | None = None) -> HookCalls:

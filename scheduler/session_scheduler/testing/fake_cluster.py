@@ -49,7 +49,7 @@ class FakeCluster(Results):
         """The instance of a plugin; of an added one before the scheduler runs. Raises LookupError."""
         instances = self._chosen.instances() if self._scheduler is None else self._running_plugins()
         if name not in instances:
-            raise LookupError(f"there is no plugin {name!r}; available: {', '.join(instances) or 'none'}")
+            raise LookupError(f"plugin {name!r} is not enabled; available: {', '.join(instances) or 'none'}")
         return instances[name]
 
     def _running_plugins(self) -> dict[str, object]:

@@ -32,7 +32,7 @@ class Results(DrivenCluster):
         for obj in self.memory.objects(kind):
             if obj.key in (name, f"{namespace}/{name}"):
                 return obj
-        raise LookupError(f"there is no {kind.__name__} {namespace}/{name}; add it first")
+        raise LookupError(f"{kind.__name__} {namespace}/{name} does not exist; add it first")
 
     def node_of(self, name: str, namespace: str = "default") -> str | None:
         """The node that the pod is bound to."""
@@ -150,5 +150,5 @@ class Results(DrivenCluster):
     def _verdict_of(self, name: str, node: str, namespace: str) -> NodeVerdict:
         verdicts = self.verdicts(name, namespace)
         if node not in verdicts:
-            raise LookupError(f"there is no node {node}; available: {', '.join(verdicts) or 'none'}")
+            raise LookupError(f"node {node} does not exist; available: {', '.join(verdicts) or 'none'}")
         return verdicts[node]

@@ -208,7 +208,7 @@ def test_a_chosen_pod_has_a_heat_map_of_all_rejections_and_tables_of_its_nodes()
 @pytest.mark.parametrize("answer", [None, {}])
 def test_a_chosen_pod_that_does_not_wait_is_named(answer: Mapping[str, Any] | None) -> None:
     view = pending(observed(nodes(["n1"]), WAITING), {"pod": "a/gone"}, lambda _: answer)
-    assert view.summary.endswith("There is no pending pod a/gone here.")
+    assert view.summary.endswith("Pending pod a/gone was not found.")
 
 
 def test_many_nodes_with_equal_verdicts_share_a_column() -> None:

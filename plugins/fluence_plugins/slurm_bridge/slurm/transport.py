@@ -146,7 +146,8 @@ class Transport:
 
     async def exchange(self, method: Method, path: str, body: bytes | None, sent: Sent, *, limit: int) -> Answer:
         """Send one request and read its response; the caller limits the time. Raises UnavailableError or TokenError."""
-        assert self._pool is not None, "enter the client (async with) before you use it"  # noqa: S101
+        if self._pool is None:
+            raise RuntimeError("enter the client (async with) before you use it")
         headers = {
             "X-SLURM-USER-TOKEN": read_token(self._settings.token_file),
             "Accept": "application/json",

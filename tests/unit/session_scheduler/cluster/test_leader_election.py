@@ -218,7 +218,7 @@ async def test_a_leader_that_is_cut_off_stops_before_another_begins(time: Time, 
     assert first.leading
     await time.pass_by(0.1)  # its last renewal was sent at 1020
     assert not first.leading
-    assert first.losses == ["this replica has not renewed its lease for 10 s: it is no longer the leader"]
+    assert first.losses == ["this replica has not renewed its lease for 10 s: it has lost the leadership"]
     await time.pass_by(4.9)
     assert second.terms == []
     await time.pass_by(3)

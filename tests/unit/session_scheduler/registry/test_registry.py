@@ -1,7 +1,7 @@
 import sys
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -395,7 +395,7 @@ def test_a_plugin_that_keeps_the_clusters_state_cannot_be_there_twice():
 
 class Timeless:
     name = "timeless"
-    refused_actions = {"backfill": "backfill goes by time; remove it"}  # noqa: RUF012
+    refused_actions: ClassVar = {"backfill": "backfill goes by time; remove it"}
 
 
 def test_an_action_that_a_plugin_does_not_go_with_is_refused_where_it_is_listed() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from structlog.testing import capture_logs
 
 from session_scheduler.cluster.errors import Forbidden, Invalid, TooManyRequests, Unavailable
 from session_scheduler.cluster.memory import MemoryCluster
-from session_scheduler.model.objects import PodCondition
+from session_scheduler.model.objects import Pod, PodCondition
 from session_scheduler.reporting import recorder
 from session_scheduler.testing.builders import pod
 
@@ -420,19 +422,26 @@ async def test_a_refused_report_is_dropped_after_another_one_with_a_nomination(w
 # ---------------------------------------------------------------------- a pod that is bound or nominated meanwhile
 
 
-@pytest.mark.parametrize("seen_first", [True, False], ids=["seen before the response", "seen after it"])
-async def test_a_condition_in_flight_is_not_written_again_to_a_bound_pod(*, seen_first: bool):
-    world = World()
-    world.cluster.faults["condition"], world.gate = [Unavailable("no answer")], asyncio.Event()
+@asynccontextmanager
+async def condition_in_flight(text: str) -> AsyncIterator[tuple[World, Pod, asyncio.Event]]:
+    """A pod with a condition of this text whose first write failed; the next one waits for the event."""
+    world, retried = World(), asyncio.Event()
+    world.cluster.faults["condition"], world.gate = [Unavailable("no answer")], retried
     one = await world.pod()
     async with world.running():
-        world.recorder.unschedulable(one, "no room")
+        world.recorder.unschedulable(one, text)
         await turns()
+        yield world, one, retried
+
+
+@pytest.mark.parametrize("seen_first", [True, False], ids=["seen before the response", "seen after it"])
+async def test_a_condition_in_flight_is_not_written_again_to_a_bound_pod(*, seen_first: bool):
+    async with condition_in_flight("no room") as (world, one, retried):
         await world.bind(one)
         world.recorder.scheduled(one, "n1")
         if seen_first:
             world.recorder.seen(await world.pod())
-        world.gate.set()
+        retried.set()
         await world.run_pending()
         world.recorder.seen(await world.pod())
         world.recorder.tidy()
@@ -452,12 +461,7 @@ async def test_a_queued_condition_is_dropped_when_another_client_binds_the_pod()
 
 
 async def test_a_condition_in_flight_does_not_replace_that_of_a_nomination():
-    world = World()
-    world.cluster.faults["condition"], world.gate = [Unavailable("no answer")], asyncio.Event()
-    one = await world.pod()
-    async with world.running():
-        world.recorder.unschedulable(one, "old text")
-        await turns()
+    async with condition_in_flight("old text") as (world, one, retried):
         new = PodCondition("PodScheduled", "False", "Unschedulable", "new text")
         nominated = await MemoryCluster.patch_status(
             world.cluster, one, conditions=[new], nominated_node_name="n1",
@@ -465,7 +469,7 @@ async def test_a_condition_in_flight_does_not_replace_that_of_a_nomination():
         )  # fmt: skip
         world.recorder.nominated(one, "new text")
         world.recorder.seen(nominated)
-        world.gate.set()
+        retried.set()
         await world.run_pending()
     assert [text for *_, text in shown((await world.pod()).status.conditions)] == ["new text"]
 

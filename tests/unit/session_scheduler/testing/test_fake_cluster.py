@@ -72,7 +72,7 @@ def test_kube_schedulers_plugins_can_be_left_out_by_name():
     tainted = [taint("only", "gpus")]
     FakeCluster().nodes(1, taints=tainted).pod("p").schedule().assert_pending("p", reason="untolerated taint")
     FakeCluster().without("TaintToleration").nodes(1, taints=tainted).pod("p").schedule().assert_bound("p")
-    with pytest.raises(ValueError, match="no built-in plugin 'TaintTolerations'; did you mean TaintTol"):
+    with pytest.raises(ValueError, match="'TaintTolerations' is not a built-in plugin; did you mean TaintTol"):
         FakeCluster().without("TaintTolerations")
 
 
@@ -81,9 +81,9 @@ def test_nothing_about_plugins_is_changed_once_the_scheduler_runs():
     for change in (lambda: cluster.use(Only, {"nodeName": "n1"}), lambda: cluster.without("NodeName")):
         with pytest.raises(RuntimeError, match="the scheduler is already running"):
             change()
-    with pytest.raises(LookupError, match="there is no plugin 'only'; available: SchedulingGates"):
+    with pytest.raises(LookupError, match="plugin 'only' is not enabled; available: SchedulingGates"):
         cluster.plugin("only")
-    with pytest.raises(LookupError, match="there is no plugin 'only'; available: none"):
+    with pytest.raises(LookupError, match="plugin 'only' is not enabled; available: none"):
         FakeCluster().plugin("only")
 
 
@@ -101,7 +101,7 @@ def test_what_waits_is_judged_node_by_node():
             cluster.assert_refused("p", "n1", **wrong)
     with pytest.raises(AssertionError, match=r"spare scores .*, n2 1"):
         cluster.assert_preferred("p", "spare", than="n2")
-    with pytest.raises(LookupError, match="there is no node n9; available: n1, n2, spare"):
+    with pytest.raises(LookupError, match="node n9 does not exist; available: n1, n2, spare"):
         cluster.assert_fits("p", "n9")
     with pytest.raises(LookupError, match="is not pending; call this before it is bound"):
         cluster.schedule().verdicts("p")
@@ -119,7 +119,7 @@ def test_an_assertion_that_does_not_hold_says_what_is_so():
         AssertionError, match=r"large is pending: expected a reason with 'memory', got .*Insufficient cpu"
     ):
         cluster.assert_pending("large", reason="memory")
-    with pytest.raises(LookupError, match="there is no Pod default/other; add it first"):
+    with pytest.raises(LookupError, match="Pod default/other does not exist; add it first"):
         cluster.assert_bound("other")
 
 
