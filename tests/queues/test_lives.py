@@ -127,14 +127,19 @@ def test_an_edit_with_live_pools_loses_nothing(plane: QueuesPlane, nats: NatsSer
         nats.wait_subscribed(f"{SUBJECT}.*")
         message = {"quotas": {"pods": 5}, "labels": ["site=one"], "taints": ["slow=yes:NoExecute"]}
         nats.publish(f"{SUBJECT}.a", message)
-        before = plane.until(FLAVORS, lambda found: NAME + "a" in found)[NAME + "a"]
+        plane.until(CLUSTER_QUEUES, lambda found: flavors(found) == [NAME + "a"])
+        before = plane.items(FLAVORS)[NAME + "a"]
         connections = [one["cid"] for one in nats.connections()]
         lent = [{"queue": "group2", "lendingLimit": {"pods": 2}}]
         edited = document(nats, canLendTo=lent, nominalQuota={"pods": 3})
         plane.request("PATCH", f"{MASTER_QUEUES}/masterqueue", {"spec": edited["spec"]})
-        found = plane.until(CLUSTER_QUEUES, lambda found: flavors(found, "group2") == [NAME + "a"])
-        assert (flavors(found), _quota(found, "pods")) == ([NAME + "a"], "3")
-        plane.until(CLUSTER_QUEUES, lambda found: found["group1"]["spec"]["stopPolicy"] == "Hold")
+
+        def applied(found: dict[str, dict[str, Any]]) -> bool:  # each queue is written in its turn
+            assert flavors(found) == [NAME + "a"]
+            lends = flavors(found, "group2") == [NAME + "a"]
+            return lends and _quota(found, "pods") == "3" and _stop_policy(found) == "Hold"
+
+        plane.until(CLUSTER_QUEUES, applied)
         assert plane.items(FLAVORS)[NAME + "a"] == before
         assert [one["cid"] for one in nats.connections()] == connections
         assert [pool["state"] for pool in status(plane)["pools"]] == ["Active"]
