@@ -77,7 +77,7 @@ def main(words: list[str]) -> int:
     with ControlPlane(_made(folder / "plane")) as plane:
         gang, device_pod = (count_writes(plane, folder, life) for life in (GANG, DEVICE_POD))
         every = all_runs(gang, device_pod)
-        chosen = [run for run in every if not words or any(word in run[0] for word in words)]
+        chosen = _chosen(list(every), words)
         for number, (name, which, run) in enumerate(chosen, 1):
             began = time.monotonic()
             runs[name] += 1
@@ -97,6 +97,15 @@ def main(words: list[str]) -> int:
         return 0
     print(f"the failures are in {failures}")
     return 1
+
+
+def _chosen(runs: list[Run], words: list[str]) -> list[Run]:
+    """Return the runs whose scenario contains one of the words; all without words. Exits if a word selects none."""
+    names = sorted({name for name, _, _ in runs})
+    for word in words:
+        if not any(word in name for name in names):
+            sys.exit(f"no scenario contains {word!r}; the scenarios are:\n  " + "\n  ".join(names))
+    return [run for run in runs if not words or any(word in run[0] for word in words)]
 
 
 def _made(folder: Path) -> Path:
