@@ -129,9 +129,11 @@ kwok: $(STAMP)
 manifests: tools
 	$(BIN)/python deploy/render.py --kustomize .cache/tools/*/kustomize
 
-# Each worker's control plane needs about 500 MB; all tests of a file run on one worker, to start few of them.
+# Each worker's control plane needs about 500 MB; all tests of a file run on one worker, to start few of them. The files run
+# in alphabetical order: by their number of tests, the longest file, which has one test, would start last.
 test-controlplane: controlplane tools
-	$(BIN)/python -m pytest --junitxml=.cache/tests-controlplane.xml -n 3 --dist loadfile tests/controlplane
+	$(BIN)/python -m pytest --junitxml=.cache/tests-controlplane.xml -n 3 --dist loadfile --no-loadscope-reorder \
+	  tests/controlplane
 
 test-restore: controlplane
 	$(BIN)/python -m pytest -v tests/controlplane/test_restore.py
@@ -176,9 +178,11 @@ chromium:
 	apt-get update -q
 	DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-remove --no-install-recommends chromium fonts-dejavu-core
 
-# FLUENCE_SCREENSHOTS=docs/assets/screenshots also writes screenshots of the pages.
+# Two workers, because the tests mostly wait for pages. FLUENCE_SCREENSHOTS=docs/assets/screenshots also writes
+# screenshots of the pages.
 e2e-dashboard: controlplane kwok
-	$(BIN)/python -m pytest -p no:xdist --junitxml=.cache/tests-dashboard.xml tests/dashboard $(E2E)
+	$(BIN)/python -m pytest --junitxml=.cache/tests-dashboard.xml -n 2 --dist loadfile --no-loadscope-reorder \
+	  tests/dashboard $(E2E)
 
 conformance-reapi: $(STAMP)
 	@test -n "$$FLUXION_REAPI_LIB" || { echo 'FLUXION_REAPI_LIB must name libreapi_cli.so'; exit 1; }
