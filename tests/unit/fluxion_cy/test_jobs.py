@@ -31,7 +31,7 @@ def test_the_counter_ends_before_the_id_that_stands_for_no_job() -> None:
     matcher = Matcher(machine(nodes=1))
     matcher.next_jobid = 2**64 - 2
     last = matcher.allocate(ASK).jobid
-    with pytest.raises(InvalidJobspec, match=r"^jobid: the counter is exhausted; pass an id"):
+    with pytest.raises(InvalidJobspec, match=r"^jobid: the counter for automatic ids is exhausted; pass an id"):
         matcher.allocate(ASK)
     matcher.cancel(last)
     assert matcher.allocate(ASK, jobid=1).jobid == 1

@@ -13,13 +13,13 @@ cdef struct Rule:
 cdef class Admit(PropertyIndex):
     cdef vector[Rule] rules
     cdef vector[int32_t] links
-    cdef const uint8_t* prop_ok               # per property rule and property set: whether it holds
+    cdef const uint8_t* prop_ok               # per property rule and property set: whether the rule holds
     cdef vector[int32_t] hosts
     cdef vector[pair[int64_t, int64_t]] rank_spans
     cdef bint constrained
     cdef readonly bint node_only
     cdef vector[uint8_t] nodes_below
-    cdef vector[uint8_t] within_nodes         # per type: some vertex of it is below a node
+    cdef vector[uint8_t] within_nodes         # per type: whether a vertex of this type is below a node
     cdef bint rule_holds(self, int32_t i, int32_t v) noexcept nogil
     cdef bint anchors(self, int32_t u, int32_t slot) noexcept nogil
     cdef bint spans_nodes(self, int32_t slot) noexcept nogil

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Whether a single vertex may serve a request, and whether the search below it can find anything."""
+"""Checks whether a single vertex can serve a request, and whether the search below it can find anything."""
 from libc.stdint cimport int32_t, int64_t
 
 from fluxion_cy.engine.property_index cimport PropertyIndex
@@ -53,7 +53,7 @@ cdef class Admit(PropertyIndex):
         return True
 
     cdef bint barred(self, int32_t u) noexcept nogil:
-        """Whether a vertex below `u`, which has no rank, is on a rank that is not a candidate."""
+        """Whether `u` has no rank, and a vertex below it has a rank that is not a candidate."""
         cdef int32_t child, rank
         if self.candidates.empty() or self.V[u].rank >= 0 or self.V[u].inner < 0:
             return False
@@ -93,7 +93,7 @@ cdef class Admit(PropertyIndex):
         return True
 
     cdef bint spans_nodes(self, int32_t slot) noexcept nogil:
-        """Whether no type that a slot needs is inside nodes, so that the slot may gather above them."""
+        """Whether no type that a slot needs occurs inside nodes, so that the slot may gather vertices above nodes."""
         cdef int32_t e
         for e in range(self.requests[slot].first, self.requests[slot].first + self.requests[slot].count):
             if self.requests[e].type < 0 or self.within_nodes[self.requests[e].type]:
@@ -101,7 +101,7 @@ cdef class Admit(PropertyIndex):
         return True
 
     cdef bint pruned(self, int32_t u, int32_t lo, int32_t n, bint x) noexcept nogil:
-        """Whether exclusivity of `u` or the amounts below it exclude the requests that it would serve."""
+        """Whether the exclusivity of `u`, or the amounts below it, rule out a request that it would serve."""
         cdef int32_t e
         for e in range(lo, lo + n):
             if not self.requests[e].slot:
@@ -121,7 +121,7 @@ cdef class Admit(PropertyIndex):
         return False
 
     cdef bint hopeless(self, int32_t u, int32_t lo, int32_t n) noexcept nogil:
-        """Whether no request of the level can find one unit of its needs below `u`."""
+        """Whether too little is free below `u` for one unit of each request of the level."""
         cdef int32_t e
         for e in range(lo, lo + n):
             if self.fits(u, self.needs[e].data(), self.at, self.end, self.ever):

@@ -161,7 +161,8 @@ class BaseMatcher(ABC):
     def info(self, jobid: int) -> JobInfo:
         """The mode (ALLOCATED, RESERVED or CANCELED), `reserved` and `at` of a job. Raises NoSuchJob if it is unknown.
 
-        Read from the table of jobs. The library's clones share their records, so a cancel in one shows in the other.
+        Reads the matcher's own table of jobs: in the library, a clone and its original share the records, and a cancel
+        in one of them shows in the other.
         """
         return info_of(self._table, jobid)
 

@@ -1,4 +1,4 @@
-# Slots by rank: the uses of groups, and the used part of the candidates' caps.
+# Slots per rank: those that groups use, and the used part of the candidates' caps.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.vector cimport vector
 
@@ -21,7 +21,7 @@ cdef struct Request:
 
 cdef struct Use:
     int32_t rank
-    int32_t level       # how many slots enclose these slots: each level has all the caps to itself
+    int32_t level       # how many slots enclose these slots; the caps apply to each level separately
     int64_t slots
 
 cdef struct Tally:
@@ -31,22 +31,22 @@ cdef struct Tally:
 cdef class Caps(Planner):
     cdef vector[Request] requests
     cdef int32_t tops
-    cdef vector[int64_t] candidates           # per rank: slots allowed, or only whether it is one
+    cdef vector[int64_t] candidates           # per rank: the number of slots allowed, or only whether it is a candidate
     cdef bint capped
-    cdef bint thrifty                         # ranges take their least
+    cdef bint thrifty                         # each range of counts takes its minimum
     cdef int32_t short_rank                   # the first rank whose cap excluded something in this match, -1: none
-    cdef vector[uint8_t] counted              # per request: it is a slot, or has some below
-    cdef vector[int32_t] level                # per request: slots above it
-    cdef vector[int32_t] above                # per request: where its parent stands in `used`, 0: the whole match
-    cdef bint stretches                       # taking less, or looking further, may help where caps are short
+    cdef vector[uint8_t] counted              # per request: whether it is a slot or contains one
+    cdef vector[int32_t] level                # per request: the number of slots that enclose it
+    cdef vector[int32_t] above                # per request: index of its parent in `used`, 0: the whole match
+    cdef bint stretches                       # whether taking less, or searching further, may help if caps are too low
     cdef vector[int64_t] used                 # scopes of the picked vertices: for the match, then below each request
-    cdef vector[int64_t] offered              # per request, scopes of the found vertices
+    cdef vector[int64_t] offered              # per request: scope of the vertices found
     cdef vector[vector[Use]] picked           # the same as `used`, pick by pick
-    cdef vector[Use] uses                     # of the groups of this match
-    cdef vector[Tally] tallies                # open addressing; those of earlier matches are free places
+    cdef vector[Use] uses                     # the slots by rank of the groups of this match
+    cdef vector[Tally] tallies                # open addressing; the places of earlier matches are free
     cdef size_t tallied
-    cdef int64_t scope                        # the latest,
-    cdef int64_t oldest                       # and the first of this match
+    cdef int64_t scope                        # the latest scope
+    cdef int64_t oldest                       # the first scope of this match
     cdef void prepare_caps(self) noexcept nogil
     cdef void forget_uses(self) noexcept nogil
     cdef int64_t next_scope(self) noexcept nogil

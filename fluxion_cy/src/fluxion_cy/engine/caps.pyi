@@ -3,7 +3,7 @@
 from fluxion_cy.engine.planner import Planner
 
 class Caps(Planner):
-    """The planner with the requests of one match, and its allowed and used slots by rank."""
+    """The planner, with the requests of one match, and the slots that it allows and uses on each rank."""
 
     def short(self) -> int: ...
     def tallies_made(self) -> int: ...

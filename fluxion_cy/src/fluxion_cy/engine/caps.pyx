@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Counts slots by rank, and keeps them within the caps that candidates set.
+"""Counts slots per rank, and keeps them within the caps that the candidates set.
 
-A slot counts on one rank: that of the vertex at which it is filled, else that of its first piece or the nearest above
-it. A group of vertices has the slots that were picked below it. A scope is a set that is counted together: all picks
-below one vertex, all finds for one request there, or all slots filled at one vertex. There is a tally for each scope and
-rank that occurs. So nothing has to be cleared, and ranks that do not occur cost nothing.
+Each slot is counted on one rank: that of the vertex at which it is filled, or else that of its first piece or of this
+piece's nearest ancestor with a rank. A group of vertices has the slots that were picked below it. A scope is a set of
+slots that are counted together: all picks below one vertex, all finds for one request there, or all slots filled at one
+vertex. Each scope and rank that occurs has a tally, so that nothing must be cleared, and other ranks cost nothing.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libcpp.vector cimport vector
@@ -16,7 +16,7 @@ cdef uint64_t MIX = 0x9E3779B97F4A7C15
 
 
 cdef class Caps(Planner):
-    """The planner with the requests of one match, and its allowed and used slots by rank."""
+    """The planner, with the requests of one match, and the slots that it allows and uses on each rank."""
 
     def __init__(self):
         super().__init__()
@@ -24,15 +24,15 @@ cdef class Caps(Planner):
         self.short_rank, self.scope, self.oldest, self.tallied = -1, 0, 1, 0
 
     def short(self):
-        """The first rank whose cap excluded something in the last match within caps, -1 for none."""
+        """The first rank whose cap excluded something in the last match within caps, or -1."""
         return self.short_rank
 
     def tallies_made(self):
-        """How many tallies the last match kept: the cost of the caps."""
+        """The number of tallies of the last match, a measure of the cost of caps."""
         return self.tallied
 
     cdef void prepare_caps(self) noexcept nogil:
-        """Sets which requests contain slots, and how many slots enclose each."""
+        """Determines which requests contain slots, and how many slots enclose each request."""
         cdef int32_t n = <int32_t> self.requests.size(), i, c, tops = 0
         cdef Request* r
         self.counted.assign(n, 0)
@@ -72,7 +72,7 @@ cdef class Caps(Planner):
         return self.scope
 
     cdef size_t place_of(self, int64_t scope, int32_t rank, int32_t level) noexcept nogil:
-        """The place of the tally of a scope and rank."""
+        """The index of the tally of a scope and rank, or of a free place for it."""
         cdef size_t mask = self.tallies.size() - 1
         cdef uint64_t mixed = (<uint64_t> scope * MIX) ^ ((<uint64_t> rank << 20) + <uint64_t> level)
         cdef size_t i
@@ -84,7 +84,7 @@ cdef class Caps(Planner):
         return i
 
     cdef int64_t slots_in(self, int64_t scope, int32_t rank, int32_t level) noexcept nogil:
-        """Slots of a rank in a scope."""
+        """The number of slots in a scope that are counted on a rank."""
         cdef size_t i
         if self.tallies.empty():
             return 0
@@ -92,7 +92,7 @@ cdef class Caps(Planner):
         return self.tallies[i].use.slots if self.tallies[i].scope == scope else 0
 
     cdef int64_t add(self, int64_t scope, Use use) noexcept nogil:
-        """Adds slots to a scope. Returns their new number."""
+        """Adds slots to a scope. Returns the new number."""
         cdef size_t i
         if 2 * (self.tallied + 1) > self.tallies.size():
             self.make_room()
@@ -117,7 +117,7 @@ cdef class Caps(Planner):
                 self.tallies[self.place_of(one.scope, one.use.rank, one.use.level)] = one
 
     cdef bint has_room(self, int64_t before, int64_t scope, int32_t rank, int32_t level) noexcept nogil:
-        """Whether one more slot of a rank fits the two scopes together."""
+        """Whether the cap of a rank allows one more slot in addition to those of the two scopes."""
         if self.slots_in(before, rank, level) + self.slots_in(scope, rank, level) < self.candidates[rank]:
             return True
         if self.short_rank < 0:
@@ -125,7 +125,7 @@ cdef class Caps(Planner):
         return False
 
     cdef bint fits_caps(self, int64_t before, int64_t scope, int32_t first, int32_t count) noexcept nogil:
-        """Adds all these uses to `scope` if they fit `scope` and `before` together, else none."""
+        """Adds all these uses to `scope` if the caps allow them besides those in `scope` and `before`; otherwise none."""
         cdef int32_t i
         cdef Use use
         for i in range(first, first + count):
@@ -161,7 +161,7 @@ cdef class Caps(Planner):
                 self.picked[self.above[e] - 1].end(), self.uses.begin() + first, self.uses.begin() + first + count)
 
     cdef int32_t close_below(self, int32_t e) noexcept nogil:
-        """Appends the picks below a vertex to `uses`, one entry for each rank. Returns their number."""
+        """Appends the picks below a vertex to `uses`, one entry for each rank. Returns the number of entries."""
         cdef int64_t seen = self.next_scope()
         cdef size_t before = self.uses.size()
         cdef Use use
@@ -173,7 +173,7 @@ cdef class Caps(Planner):
         return <int32_t> (self.uses.size() - before)
 
     cdef int32_t slot_rank(self, int32_t u, int32_t piece) noexcept nogil:
-        """The rank on which a slot counts that is filled at `u` and begins with `piece`; -1 for none."""
+        """The rank on which a slot is counted if it is filled at `u` and begins with `piece`; -1 if there is none."""
         if self.V[u].rank >= 0:
             return self.V[u].rank
         while piece >= 0 and self.V[piece].rank < 0:

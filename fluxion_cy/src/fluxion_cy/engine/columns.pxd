@@ -21,10 +21,10 @@ cdef struct Vertex:
     int32_t order     # place in the natural order of paths
     uint8_t down
     uint8_t alive
-    uint8_t pool      # divisible: many holders share its units
-    uint8_t excl_key  # value of the key "exclusive", only for writing it back
+    uint8_t pool      # divisible: several jobs can share its units
+    uint8_t excl_key  # value of the key "exclusive", stored only to write it back
 
-# (~weight, -uniq), vertex: ascending order visits the emptiest, then the highest uniq_id first.
+# (~weight, -uniq), vertex: in ascending order, the emptiest vertex is first, and among equals that with the highest uniq_id.
 ctypedef pair[pair[uint64_t, int64_t], int32_t] ChildKey
 
 cdef struct Edge:
@@ -41,7 +41,7 @@ cdef class Columns:
     cdef vector[vector[int32_t]] kids          # per inner vertex, in file order
     cdef vector[vector[int32_t]] static_desc   # per inner vertex without inner children: by uniq_id, highest first
     cdef vector[cppset[ChildKey]] live_desc    # per inner vertex with inner children
-    cdef vector[uint64_t] weight               # per inner vertex: its place in its parent's live order
+    cdef vector[uint64_t] weight               # per inner vertex: what determines its place in its parent's live_desc
     cdef vector[vector[int32_t]] kid_types     # per inner vertex: types of its children
     cdef public int32_t root
     cdef public int64_t version                # changes whenever the graph's shape does
@@ -50,10 +50,10 @@ cdef class Columns:
     cdef public object shapes, shape_ids       # list of tuples of keys
     cdef public object props, props_ids        # list of dicts
     cdef public object edge_shapes, edge_shape_ids
-    cdef public object extras                  # vertex -> {key: value} where a value is not derived from the columns
-    cdef public object outer                   # vertex -> JGF id, where it is not str(uniq_id)
+    cdef public object extras                  # vertex -> {key: value}, for values that the columns cannot reproduce
+    cdef public object outer                   # vertex -> JGF id, if it is not str(uniq_id)
     cdef public object node_extras             # vertex -> other keys of the JGF node
-    cdef public object paths                   # vertex -> paths mapping, where not {"containment": derived}
+    cdef public object paths                   # vertex -> paths mapping, if it is not {"containment": derived path}
     cdef public object path_index              # explicit containment path -> [vertices]
     cdef public object frame                   # the document around nodes and edges
     cdef object _order
@@ -61,7 +61,7 @@ cdef class Columns:
     cdef int32_t _last_parent
     cdef str _last_path
     cdef object _children_by_name              # (parent, name symbol) -> vertex, built on first use
-    cdef public bint units                     # whether R has the units of sizes
+    cdef public bint units                     # whether R has the key "unit"
     cdef object _links                         # target -> metadata of its containment edge, as of _links_version
     cdef int64_t _links_version
     cdef int32_t intern(self, str text)

@@ -27,7 +27,9 @@ cdef object _thaw(value, int depth, list room):
         return value
     room[0] -= 1
     if depth > MAX_DEPTH or room[0] < 0:
-        raise InvalidGraph(f"graph: a value is nested more than {MAX_DEPTH} levels deep or holds more than {MAX_VALUES} lists")
+        raise InvalidGraph(
+            f"graph: a value is nested more than {MAX_DEPTH} levels deep, or contains more than {MAX_VALUES} lists and "
+            "mappings")
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, str):
@@ -69,7 +71,7 @@ cdef class Columns:
         if found is None:
             found = len(self.types)
             if found >= 65535:
-                raise InvalidGraph(f"graph: more than 65535 distinct types, with {text!r}")
+                raise InvalidGraph(f"graph: type {text!r} exceeds the limit of 65535 distinct types")
             self.type_ids[text] = found
             self.types.append(text)
         return found
@@ -80,7 +82,8 @@ cdef class Columns:
             raise InvalidGraph(f"{what}: properties must be a mapping, not {shown(value)}")
         for key, item in value.items():
             if type(key) is not str or type(item) is not str:
-                raise InvalidGraph(f"{what}: the property {shown(key)} must have a string as its value, not {shown(item)}")
+                raise InvalidGraph(
+                    f"{what}: the name and value of a property must be strings, not {shown(key)} and {shown(item)}")
         key = tuple(value.items())
         found = self.props_ids.get(key)
         if found is None:
@@ -98,7 +101,7 @@ cdef class Columns:
         return self.path_of(parent) + "/" + self.syms[self.V[v].name]
 
     def path(self, int32_t v):
-        """The containment path of vertex `v`, "" where it has none."""
+        """The containment path of vertex `v`, or "" if it has none."""
         return self.path_of(v)
 
     def lookup(self, path):
@@ -148,11 +151,11 @@ cdef class Columns:
         return [i for i in range(<Py_ssize_t> self.V.size()) if self.V[i].alive]
 
     def size_of(self, int32_t v):
-        """Units of vertex `v`."""
+        """Number of units of vertex `v`."""
         return self.V[v].size
 
     def rank_of(self, int32_t v):
-        """Rank of vertex `v`, -1 where it has none."""
+        """Rank of vertex `v`, or -1 if it has none."""
         return self.V[v].rank
 
     def type_of(self, int32_t v):
@@ -168,7 +171,7 @@ cdef class Columns:
         return self.V[v].id
 
     def parent_of(self, int32_t v):
-        """Parent of vertex `v`, -1 at the root."""
+        """Parent of vertex `v`, or -1 for the root."""
         return self.V[v].parent
 
     def is_down(self, int32_t v):
@@ -180,11 +183,11 @@ cdef class Columns:
         return bool(self.V[v].pool)
 
     def props_of(self, int32_t v):
-        """Properties of vertex `v` (shared; do not change)."""
+        """Properties of vertex `v` (shared; do not modify them)."""
         return self.props[self.V[v].props]
 
     def unit_of(self, int32_t v):
-        """Unit of vertex `v`, "" where it has none."""
+        """Unit of measure of vertex `v`, or "" if it has none."""
         return self.syms[self.V[v].unit] if self.V[v].unit >= 0 else ""
 
     def base_of(self, int32_t v):
@@ -192,12 +195,12 @@ cdef class Columns:
         return self.syms[self.V[v].base]
 
     def kept(self, int32_t v, key):
-        """The value of a metadata key without a column, or None (shared; do not change)."""
+        """The value of a metadata key that has no column, or None (shared; do not modify it)."""
         found = self.extras.get(v)
         return None if found is None else found.get(key)
 
     def edge_metadata(self):
-        """The metadata of containment edges that have any, by target (shared; do not change)."""
+        """The metadata of those containment edges that have any, by target (shared; do not modify it)."""
         cdef Edge e
         if self._links_version != self.version:
             self._links, self._links_version = {}, self.version

@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Writes idsets (RFC 22) and hostlists (RFC 29), which `base.ranges` reads; also without the GIL."""
+"""Writes idsets (RFC 22) and hostlists (RFC 29), also without the GIL. `base.ranges` reads them."""
 from libc.stdint cimport int32_t, int64_t
 from libcpp.algorithm cimport sort
 from libcpp.string cimport string, to_string
 from libcpp.vector cimport vector
 
-cdef size_t MOST_DIGITS = 18  # more would overflow: they belong to the stem
+cdef size_t MOST_DIGITS = 18  # more digits would overflow; further digits belong to the stem
 
 
 def idset_text(numbers):
@@ -15,7 +15,7 @@ def idset_text(numbers):
 
 
 def hostlist_text(names):
-    """The hostlist of hosts in their order, such as `node[0-3],login`. It joins neighbours only."""
+    """The hostlist of hosts in their order, such as `node[0-3],login`. Only adjacent hosts are joined."""
     cdef Names known = Names()
     cdef vector[int32_t] which
     for name in names:
@@ -25,7 +25,7 @@ def hostlist_text(names):
 
 
 cdef string idset_of(vector[int64_t]& numbers) noexcept nogil:
-    """The idset of these numbers, which it sorts."""
+    """Sorts these numbers, and returns their idset."""
     cdef string text
     cdef size_t k = 0
     cdef int64_t low, high
@@ -60,7 +60,7 @@ cdef string padded(int64_t number, int32_t width) noexcept nogil:
 
 
 cdef int32_t zeros(int64_t number, int32_t width) noexcept nogil:
-    """The number of leading zeros with `width` digits."""
+    """The number of leading zeros of a number that is written with `width` digits."""
     cdef int32_t digits = 1
     while number >= 10:
         number //= 10
@@ -69,7 +69,7 @@ cdef int32_t zeros(int64_t number, int32_t width) noexcept nogil:
 
 
 cdef bint same_width(Run* run, int64_t number, int32_t width) noexcept nogil:
-    """Gives a run and the host after it one width. Returns whether that is possible."""
+    """Gives a run and the host after it the same width. Returns whether this is possible."""
     if zeros(run.low, run.width) == zeros(run.low, width):
         run.width = width
         return True
@@ -77,7 +77,7 @@ cdef bint same_width(Run* run, int64_t number, int32_t width) noexcept nogil:
 
 
 cdef bint goes_on(Run* run, HostName* name) noexcept nogil:
-    """Appends a host to a run if it is the next number with as many leading zeros. Returns whether it is."""
+    """Appends a host to a run if its number is the next one, with matching leading zeros. Returns whether it is."""
     cdef bint longer
     if name.number != run.high + 1 or name.stem != run.stem or not (run.width and name.width):
         return False

@@ -10,7 +10,7 @@ cdef enum:
     UNSURE = -2       # the general path decides
 
 cdef class Engine(Traverser):
-    cdef object _prop_ok                      # keeps them
+    cdef object _prop_ok                      # owns the bytes to which `prop_ok` points
     cdef public bint deep
     cdef object _by_rank
     cdef int64_t _ranks_version

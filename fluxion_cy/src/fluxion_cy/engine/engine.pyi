@@ -7,7 +7,7 @@ from fluxion_cy.engine.match_plan import Form, Terms
 from fluxion_cy.engine.traverser import Traverser
 
 class Engine(Traverser):
-    """The resource graph with planner and traverser.
+    """The resource graph, with its planner and traverser.
 
     Call `set_policy`, `load` and `prepare` first, then `constrain`, `restrict`, `ask` and `match` for each request.
     """

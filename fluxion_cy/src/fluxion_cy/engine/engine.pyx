@@ -16,7 +16,7 @@ from fluxion_cy.engine.traverser cimport ENDLESS, Traverser
 
 
 def performance_class(properties):
-    """The class of a property set for the policy variation: 0 (best) to 9999, also that of sets without a class."""
+    """The class of a property set for the policy `variation`: 0 (best) to 9999. A set without a valid class has 9999."""
     text = properties.get("perf_class", "").strip()
     digits = text[:1] if text[:1] in ("+", "-") else ""
     for char in text[len(digits):12]:
@@ -31,7 +31,7 @@ def performance_class(properties):
 
 
 cdef class Engine(Traverser):
-    """The resource graph with planner and traverser."""
+    """The resource graph, with its planner and traverser."""
 
     def __init__(self):
         super().__init__()
@@ -46,7 +46,7 @@ cdef class Engine(Traverser):
     def set_policy(self, bint high, bint node_centric, bint stop, bint node_exclusive, bint node_only, int ordering):
         """Sets how matches are scored.
 
-        With `node_only` constraints apply to vertices of type node and storage_node only, and the jobspec must spell out
+        With `node_only`, constraints apply only to vertices of type node and storage_node, and the jobspec must spell out
         all levels.
         """
         self.sign = -1 if high else 1
@@ -95,7 +95,7 @@ cdef class Engine(Traverser):
         self.know_names()
 
     def _sort_children(self):
-        """Sorts children in the order of scores by id."""
+        """Sorts the children of each vertex by id: ascending, or descending for a policy that prefers high ids."""
         cdef size_t i, k
         cdef int32_t v
         cdef vector[pair[pair[int64_t, int64_t], int32_t]] row
@@ -149,13 +149,13 @@ cdef class Engine(Traverser):
         self.constrained = not self.rules.empty()
 
     def restrict(self, candidates, bint capped, preference):
-        """Sets the allowed slots by rank (empty: any number) and the score by rank (empty: none)."""
+        """Sets the slots that each rank allows (empty: any number), and the preference for each rank (empty: none)."""
         self.candidates = candidates
         self.capped, self.short_rank, self.sole = capped, -1, -1
         self.preference = preference
 
     def allow(self, const uint8_t[::1] mask):
-        """Sets the candidates by a mask: one byte for each rank, 0 for no. Ranks above the last candidate are not stored."""
+        """Sets the candidates from a mask: one byte per rank; 0 excludes it. Ranks above the last candidate are not stored."""
         cdef Py_ssize_t i = 0, size = mask.shape[0], allowed = 0
         cdef int64_t rank = -1
         cdef uint64_t eight
@@ -176,7 +176,7 @@ cdef class Engine(Traverser):
         self.sole = self._sole_of(rank) if allowed == 1 else -1
 
     def cap(self, const int64_t[::1] slots):
-        """Sets the candidates by slots for each rank. Returns whether one is negative."""
+        """Sets the slots that each rank allows. Returns whether any of these numbers is negative."""
         cdef Py_ssize_t i
         cdef bint negative = False
         self.candidates.resize(slots.shape[0])
@@ -188,7 +188,7 @@ cdef class Engine(Traverser):
         return negative
 
     def like(self, const double[::1] scores):
-        """Sets the preference of each rank. Returns whether one is not a number."""
+        """Sets the preference for each rank. Returns whether any of them is NaN."""
         cdef Py_ssize_t i
         cdef bint wrong = False
         self.preference.resize(scores.shape[0])
@@ -198,7 +198,7 @@ cdef class Engine(Traverser):
         return wrong
 
     def match(self, int64_t at, int64_t end, bint ever, bint gather):
-        """Matches over [at, end), or on the empty graph with everything up (`ever`). Returns success."""
+        """Whether the request matches over [at, end), or, with `ever`, on the empty graph with everything up."""
         cdef bint ok
         cdef PyThreadState* state
         self._at(at, end, ever, gather)
@@ -214,7 +214,7 @@ cdef class Engine(Traverser):
             self.perf_class.push_back(performance_class(self.props[self.perf_class.size()]))
 
     def commit(self, int64_t start, int64_t end, int64_t now):
-        """Holds the result of the last match over [start, end). Returns the slot."""
+        """Holds the result of the last match for [start, end). Returns the job's slot."""
         cdef int32_t slot
         cdef PyThreadState* state = release_gil()
         slot = self.hold_result(start, end, now)
@@ -229,10 +229,10 @@ cdef class Engine(Traverser):
         return slot
 
     cdef int32_t place_now(self, Form form, Terms terms, int64_t now, int64_t duration, int64_t longest):
-        """Sets a request, matches at `now`, writes R_lite and holds for at most `longest`, in one stretch without the GIL.
+        """Sets a request, matches it at `now`, writes R_lite, and holds the result for at most `longest` seconds.
 
-        Returns the slot; IN_VAIN without a match, UNSURE if R cannot be written or the jobspec is invalid. It has neither
-        candidates nor preferences.
+        Releases the GIL only once. Returns the job's slot, IN_VAIN if there is no match, or UNSURE if R cannot be written or
+        the jobspec is invalid. Uses no candidates or preferences.
         """
         cdef int32_t slot = IN_VAIN
         cdef int64_t end = now + min(duration, longest)
@@ -253,13 +253,14 @@ cdef class Engine(Traverser):
         return slot
 
     def survey(self, int32_t place, kinds, needs, int64_t start, int64_t end):
-        """Every vertex of a type within the last question: the amounts of some types below it, and what is free of them.
+        """For every vertex of type `place`: how much of each type in `kinds` is below it, and how much of that is free.
 
-        Returns tuples (vertex, slots that candidates allow or -1, the rank on which they allow them, meets the
-        constraint, up, untouched, amounts, free amounts, parts, free parts, whether parts are an upper bound only). The
-        flags hold for the vertex and everything above it; nothing holds anything of an untouched one. -1: no cap, or slots
-        below may count on other ranks, too. A part is as much of a type as `needs` says: of one pool, or of whole
-        vertices.
+        Uses the constraint and the candidates of the last request. Returns tuples (vertex, number of slots that the
+        candidates allow, the rank to which this number applies, whether it meets the constraint, whether it is up, whether
+        it is untouched, amounts, free amounts, parts, free parts, whether the numbers of parts are only upper bounds). The
+        number of slots is -1 if there is no cap, or if slots below the vertex may also be counted on other ranks. A vertex
+        meets the constraint or is up only if this is true of all its ancestors, too. A vertex is untouched if no job holds
+        it, an ancestor or a descendant. A part is the amount of a type in `needs`: from one pool, or from whole vertices.
         """
         cdef int32_t v, rank
         cdef bint up, untaken
@@ -289,7 +290,7 @@ cdef class Engine(Traverser):
 
     cdef void tally(self, int32_t v, int64_t start, int64_t end, bint up, vector[int64_t]& parts,
                     vector[int32_t]& index, vector[int64_t]& amounts) noexcept nogil:
-        """Adds the amounts below `v`: in all, free, both in parts, and the number of indivisible vertices of other sizes."""
+        """Adds up below `v`: amounts, free amounts, both in parts, and the number of indivisible vertices larger than 1."""
         cdef size_t k, n = parts.size()
         cdef int32_t child, at
         cdef int64_t units
@@ -314,7 +315,7 @@ cdef class Engine(Traverser):
             self.tally(child, start, end, child_up, parts, index, amounts)
 
     cdef bint all_of_rank(self, int32_t v, int32_t rank) noexcept nogil:
-        """Whether nothing below `v` has another rank."""
+        """Whether no vertex below `v` has another rank."""
         cdef int32_t child
         if self.V[v].inner < 0:
             return True
@@ -359,9 +360,9 @@ cdef class Engine(Traverser):
         return True
 
     def glance(self, int64_t now):
-        """Reorders the vertices of the last match among their siblings, by the amount that is free now. Holds nothing.
+        """Reorders the vertices of the last match among their siblings, by the amount that is free at `now`. Holds nothing.
 
-        Fluxion does this for previews, too: it reorders all vertices of an answer.
+        Fluxion does this for previews, too: it reorders all vertices of a result.
         """
         cdef int32_t slot = self.take_slot(now, now)
         self.held[slot] = self.result
@@ -399,7 +400,7 @@ cdef class Engine(Traverser):
         return list(self._by_rank.get(rank, ()))
 
     cdef int32_t _sole_of(self, int64_t rank):
-        """The only child of the root with candidates if this rank is the only candidate; -1 if there may be others."""
+        """If `rank` is the only candidate: the only child of the root that can contain it, or -1 if there may be several."""
         cdef int32_t v, found = -1
         cdef size_t k
         cdef bint others = False
@@ -423,7 +424,7 @@ cdef class Engine(Traverser):
         return sorted(self._by_rank)
 
     def depth(self, int32_t v):
-        """Edges between `v` and the root."""
+        """The number of edges between `v` and the root."""
         cdef int32_t far = 0
         while self.V[v].parent >= 0:
             v = self.V[v].parent

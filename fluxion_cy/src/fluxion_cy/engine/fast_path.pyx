@@ -1,8 +1,8 @@
 # cython: language_level=3
 """The fast path of `allocate`, in compiled code, which serves nearly all of a scheduler's jobs.
 
-It requires a cached jobspec in text form, no candidates or preferences, a match now, and R without a graph. It has the
-same effect as the steps of `Matcher`, which handles all other calls.
+It requires that the jobspec is a cached text, that the call has no candidates or preferences, that the request matches
+now, and that R has no graph. It has the same effect as the steps of `Matcher`, which handles all other calls.
 """
 from cpython.object cimport PyObject_GenericSetAttr
 from libc.stdint cimport int32_t, int64_t
@@ -27,7 +27,7 @@ cdef int64_t LATEST = MAX_SECOND, LONGEST = FOREVER
 
 
 cdef allocation(number, at, double overhead, R):
-    """An `Allocation` without the `__init__` of a frozen class, which is slow for each field."""
+    """Creates an `Allocation` without `__init__`, which is slow because the class is frozen."""
     found = Allocation.__new__(Allocation)
     PyObject_GenericSetAttr(found, "jobid", number)
     PyObject_GenericSetAttr(found, "at", at)
@@ -41,9 +41,10 @@ cdef class Turn:
     """The lock of one matcher, which runs one call at a time.
 
     Other threads wait. A nested call in the same thread (from a signal handler, a finaliser or an argument's own code)
-    raises NotSupported: the engine still has the result of the outer call.
+    raises NotSupported, because the engine still needs the result of the outer call.
 
-    If another thread forks during a call, the child has no thread that completes it, and its matcher is unusable.
+    If another thread forks the process during a call, no thread of the child completes the call, and the child cannot use
+    this matcher.
     """
 
     cdef readonly object lock
@@ -78,7 +79,7 @@ cdef class Turn:
         self.lock.release()
 
     def run(self, str name, function, tuple arguments):
-        """Calls a function with the lock. `name` is for the message about a nested call."""
+        """Calls a function while it has the lock. `name` is used in the message about a nested call."""
         self.enter(name)
         try:
             return function(*arguments)
@@ -86,7 +87,7 @@ cdef class Turn:
             self.leave()
 
     def call(self, method, matcher, tuple arguments, dict options):
-        """Calls a method of the matcher with the lock."""
+        """Calls a method of the matcher while it has the lock."""
         self.enter(method.__name__.strip("_"))
         try:
             return method(matcher, *arguments, **options)
@@ -116,7 +117,7 @@ def allocate(matcher, Turn turn not None, Engine engine not None, JobTable table
 
 
 cdef _allocate(Engine engine, JobTable table, dict known, jobspec, jobid, now):
-    """An `Allocation`. Otherwise nothing has changed: False if the fast path does not apply, True without a match."""
+    """Returns an `Allocation`, or changes nothing: False if the fast path does not apply, True if there is no match."""
     cdef int32_t slot
     cdef int64_t at
     cdef MatchPlan plan

@@ -1,10 +1,10 @@
 # Releases and acquires the GIL, for stretches of a few microseconds.
 #
 # A thread that finds the GIL taken blocks, and the kernel resumes it tens of microseconds later. A match takes less time
-# than that, so two threads with a matcher each would be no faster than one. So a thread in `acquire_gil` first spins while
-# another thread that returned from `acquire_gil` has the GIL, which takes microseconds. It stops spinning once the other
-# thread has had the GIL for longer than `PATIENCE` (it runs other Python code then). No thread overtakes a blocked one. No
-# result depends on this. On one processor no thread spins.
+# than that, so two threads, each with its own matcher, would be no faster than one. Therefore, a thread in `acquire_gil`
+# first spins while another thread that has returned from `acquire_gil` has the GIL, usually for some microseconds. It stops
+# spinning once the other thread has had the GIL for longer than `PATIENCE`, because that thread then runs other Python code.
+# No thread overtakes a blocked one. No result depends on this. On a machine with one processor, no thread spins.
 from cpython.pystate cimport PyThreadState
 
 cdef extern from *:
@@ -16,8 +16,8 @@ cdef extern from *:
     namespace fluxion_gil {
     using Clock = std::chrono::steady_clock;
     constexpr long PATIENCE = 30000, AT_MOST = 200000;  // ns
-    static std::atomic<long> taken{0};                  // since when one of us has the GIL, 0: none has
-    static std::atomic<long> since_sleep{-AT_MOST};          // when one of us last went to sleep, unless it is back
+    static std::atomic<long> taken{0};                  // since when one of these threads has the GIL, 0: none has it
+    static std::atomic<long> since_sleep{-AT_MOST};          // when one of these threads last blocked, unless it is back
     static const bool alone = std::thread::hardware_concurrency() < 2;
 
     static inline long now() {

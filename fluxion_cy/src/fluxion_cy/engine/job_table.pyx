@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""The table of jobs: the engine's slot of each id, and the counter for automatic ids."""
+"""The table of jobs: the engine's slot for each job id, and the counter for automatic ids."""
 from libc.stdint cimport int32_t, int64_t
 
 from fluxion_cy.base.arguments import index_of
@@ -10,33 +10,33 @@ NO_JOBID = 2**64 - 1
 
 
 def check_jobid(jobid):
-    """The id. Raises InvalidJobspec for anything but an unsigned 64-bit number."""
+    """Returns the id. Raises InvalidJobspec unless it is an unsigned 64-bit number."""
     return index_of(jobid, "jobid", 0, 2**64 - 1)
 
 
 cdef class Job:
-    """A job. `slot` is -1 once it holds nothing; `automatic`: its id is from the counter; `request`: for replanning."""
+    """A job. `slot` is -1 once it holds nothing. `automatic`: its id came from the counter. `request`: used to replan it."""
 
     def __init__(self, int32_t slot, int64_t at, mode, bint automatic=False, request=None):
         self.slot, self.at, self.mode, self.automatic, self.request = slot, at, mode, automatic, request
 
 
 cdef class JobTable:
-    """Jobs by id, including canceled ones until `forget`."""
+    """Jobs by id, including canceled ones until `forget` erases them."""
 
     def __init__(self):
         self.jobs, self.next_jobid, self.latest = {}, 1, 0
 
     cdef object _next(self):
-        """The counter, advanced to an id without a record."""
+        """Advances the counter to an id without a record, and returns this id."""
         while self.next_jobid in self.jobs:
             self.next_jobid += 1
         if self.next_jobid >= NO_JOBID:
-            raise InvalidJobspec("jobid: the counter is exhausted; pass an id")
+            raise InvalidJobspec("jobid: the counter for automatic ids is exhausted; pass an id")
         return self.next_jobid
 
     def choose(self, jobid):
-        """The id of a new job, and whether it is automatic. Raises JobExists. `advance` moves the counter."""
+        """The id of a new job, and whether it is automatic. Raises JobExists. `advance` then uses up the id."""
         if jobid is None:
             return self._next(), True
         number = check_jobid(jobid)
@@ -46,7 +46,7 @@ cdef class JobTable:
         return number, False
 
     def advance(self, jobid, bint automatic):
-        """Uses up an automatic id, also after a request without a match."""
+        """Uses up an automatic id, even if the request had no match."""
         if automatic:
             self.next_jobid = jobid + 1
 
@@ -59,7 +59,7 @@ cdef class JobTable:
         return job
 
     def known(self, jobid):
-        """The job, canceled or not. Raises NoSuchJob without a record."""
+        """The job, canceled or not. Raises NoSuchJob if it has no record."""
         number = check_jobid(jobid)
         job = self.jobs.get(number)
         if job is None:
@@ -67,7 +67,7 @@ cdef class JobTable:
         return job
 
     def forget(self, jobid):
-        """Erases a record. The counter goes back if this id was its last."""
+        """Erases a record. If this id was the last one from the counter, the counter will return it again."""
         job = self.jobs.pop(jobid)
         if job.automatic and self.next_jobid == jobid + 1:
             self.next_jobid = jobid

@@ -30,6 +30,6 @@ class Terms:
     def weight(self) -> int: ...
 
 class MatchPlan:
-    """A jobspec of a single form, laid out for the engine."""
+    """A jobspec that has only one form, compiled for the engine."""
 
     def __init__(self, form: Form, terms: Terms, duration: int, tables: tuple[int, int, int, int]) -> None: ...

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""A request as tables, which it owns, so that the engine can match it repeatedly."""
+"""A request as tables. It owns the tables, so that the engine can match it repeatedly."""
 from libc.stdint cimport int32_t, int64_t
 from libcpp.pair cimport pair
 
@@ -8,7 +8,7 @@ from fluxion_cy.engine.admit cimport Rule
 
 
 cdef class Form:
-    """One form of a jobspec, from the tables of its layout: rows in the order of `Request`."""
+    """One form of a jobspec, made from the tables of its layout. A row has the fields of a `Request`, in their order."""
 
     def __init__(self, rows, needs, top_need, int32_t tops, int32_t top_slots, choices):
         cdef Request r
@@ -29,7 +29,7 @@ cdef class Form:
 
 
 cdef class Terms:
-    """A compiled constraint. Without rules it admits everything. `chosen`: property sets for the index."""
+    """A compiled constraint. Without rules, it admits everything. `chosen` are property sets for the index, or None."""
 
     def __init__(self, rules, links, bytearray prop_ok not None, hosts, spans, chosen):
         for kind, first, count in rules:
@@ -42,13 +42,13 @@ cdef class Terms:
             self.chosen = chosen
 
     def weight(self):
-        """Its memory in bytes, with that of its source, estimated."""
+        """The estimated memory in bytes of the constraint and its source."""
         return 40 * (self.hosts.size() + self.links.size() + 2 * self.rank_spans.size() + 3 * self.rules.size()) + len(
             self.prop_ok)
 
 
 cdef class MatchPlan:
-    """A jobspec of a single form, laid out for one state of the engine's tables; `duration` in seconds."""
+    """A jobspec that has only one form, compiled for one state of the engine's tables. `duration` is in seconds."""
 
     def __init__(self, Form form not None, Terms terms not None, int64_t duration, tuple tables not None):
         self.form, self.terms, self.duration, self.tables = form, terms, duration, tables

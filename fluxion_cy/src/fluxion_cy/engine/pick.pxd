@@ -16,9 +16,9 @@ cdef struct Group:
     int64_t count
     int64_t left        # units of a pool not yet given to a slot
     int32_t vertex      # the vertex, or a slot's first piece
-    int32_t first       # a slot's pieces
+    int32_t first       # a slot's pieces: pieces[first : first + pieces]
     int32_t pieces
-    int32_t first_use   # its slots by rank, with caps
+    int32_t first_use   # with caps, its slots by rank: uses[first_use : first_use + uses]
     int32_t uses
     int32_t rank
     int32_t node        # natural order of its node (policy pack)
@@ -26,7 +26,7 @@ cdef struct Group:
     uint8_t exclusive
 
 # ((-preference, free on its node), ((order of its node, signed score), (natural order, index of the group))):
-# ascending is best first; the two about nodes are 0 but for policy pack.
+# in ascending order, the best is first. The two values of nodes are 0 except with the policy pack.
 ctypedef pair[pair[double, int64_t], pair[pair[int64_t, int64_t], pair[int64_t, int64_t]]] RankedGroup
 
 cdef enum Ordering:
@@ -45,23 +45,23 @@ cdef enum:
     UNSPELLED = 6            # a level between a vertex and its slots is left out
 
 cdef enum:
-    BELOW = 0                # where groups are ranked: below a vertex,
-    IN_SLOT = 1              # for the slots at one,
-    AT_TOP = 2               # or for the whole graph
+    BELOW = 0                # groups are ranked for a request below a vertex
+    IN_SLOT = 1              # groups are ranked to fill slots at a vertex
+    AT_TOP = 2               # groups are ranked at the top level of the jobspec
 
 cdef enum:
     MAX_SIBLINGS = 64
 
 cdef class Pick(Caps):
     cdef vector[int32_t] choice               # per request: index of its alternatives in `choices`, -1: none
-    cdef vector[vector[vector[pair[int32_t, int32_t]]]] choices   # alternatives: (child searched, request that counts)
+    cdef vector[vector[vector[pair[int32_t, int32_t]]]] choices   # per alternative: (child to search, request that counts)
     cdef cppmap[vector[int64_t], pair[int64_t, int32_t]] mixes    # amounts left -> (slots from them, the next alternative)
-    cdef vector[vector[int64_t]] needs        # per request: pruned types that one unit of it needs below
+    cdef vector[vector[int64_t]] needs        # per request: the amount of each pruned type that one unit needs below it
     cdef int64_t sign
     cdef int ordering
     cdef vector[int64_t] run_scores           # of all groups at the top level, ascending,
     cdef vector[int64_t] run_starts           # and the first score of each one's run
-    cdef vector[uint8_t] whole                # the same for this match
+    cdef vector[uint8_t] whole                # per type: whether it is exclusive with its whole subtree in this match
     cdef int64_t at
     cdef int64_t end
     cdef bint ever
@@ -81,8 +81,8 @@ cdef class Pick(Caps):
     cdef vector[int32_t] taken
     cdef vector[int64_t] taken_units
     cdef vector[int32_t] touched
-    cdef vector[int32_t] skipped              # used in this match although the jobspec leaves out a level above
-    cdef bint spelled                         # skipped vertices do not count
+    cdef vector[int32_t] skipped              # used in this match, although the jobspec leaves out a level above it
+    cdef bint spelled                         # a match that has only skipped vertices is an error
     cdef int32_t match_no
     cdef int32_t pass_no
     cdef vector[Entry] result

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Ranks the groups that the search found by the policy, marks the best, and collects the marked vertices."""
+"""Ranks, by the policy, the groups that the search found. Marks the best groups, and collects the marked vertices."""
 from cython.operator cimport dereference as deref
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libcpp.algorithm cimport partial_sort, sort
@@ -10,7 +10,7 @@ from fluxion_cy.engine.caps cimport Caps, Request, Use
 from fluxion_cy.engine.planner cimport Entry
 
 cdef enum:
-    MANY = 8  # with so many children for each mark, a loop over the marks is faster
+    MANY = 8  # with at least this many children for each mark, a loop over the marks is faster
     MAX_MIX_DEPTH = 4096
     MAX_MIXES = 200000
 cdef int64_t MAX_SCORE = 0x7FFFFFFFFFFFFFFF
@@ -20,7 +20,7 @@ cdef class Pick(Caps):
     """The requests of one match, and the groups found for each of them."""
 
     def trouble(self):
-        """The code and vertex of an error of the jobspec in the last match; code 0 for none."""
+        """The code and the vertex of an error in the jobspec that the last match found. The code is 0 if there is none."""
         return self.problem, self.problem_vertex
 
     def found_entries(self):
@@ -54,7 +54,7 @@ cdef class Pick(Caps):
         return {"graph": {"nodes": nodes, "edges": edges}}
 
     cdef int64_t calc(self, int32_t e, int64_t supply) noexcept nogil:
-        """The largest count of the request within the supply; 0 if the supply is too small."""
+        """The largest count that the request allows within the supply; 0 if the supply is too small."""
         cdef Request* r = &self.requests[e]
         cdef int64_t have, step, base
         cdef int64_t limit = supply if supply < r.high else r.high
@@ -82,7 +82,7 @@ cdef class Pick(Caps):
         return have
 
     cdef int64_t qualified(self, int32_t e, int where) noexcept nogil:
-        """The units that the groups of a request offer. Units of different pools do not add up."""
+        """The units that the groups of a request offer. Units of different pools are not added up."""
         cdef size_t k
         cdef int64_t plain = 0, pool = 0
         if self.capped and self.counted[e]:
@@ -116,7 +116,7 @@ cdef class Pick(Caps):
         return plain if plain > pool else pool
 
     cdef bint fits_picked(self, int32_t e, size_t k) noexcept nogil:
-        """Adds a group to the picks if it fits the caps in addition to them."""
+        """Adds a group to the picks if the caps allow it in addition to them."""
         cdef Group* group = &self.groups[e][k]
         if not self.fits_caps(0, self.used[self.above[e]], group.first_use, group.uses):
             return False
@@ -124,7 +124,7 @@ cdef class Pick(Caps):
         return True
 
     cdef bint can_gather(self, int32_t slot) noexcept nogil:
-        """Whether a slot needs vertices only: a slot directly in a slot has no vertex."""
+        """Whether a slot needs only vertices. A slot directly inside another slot is not a vertex."""
         cdef int32_t e
         for e in range(self.requests[slot].first, self.requests[slot].first + self.requests[slot].count):
             if self.requests[e].slot:
@@ -132,7 +132,7 @@ cdef class Pick(Caps):
         return True
 
     cdef bint fill_one(self, int32_t slot, int64_t* counts, size_t* at, Group* out) noexcept nogil:
-        """Fills one slot from the ranked groups of its children, after the last slot's pieces."""
+        """Fills one slot from the ranked groups of its children, from where the previous slot ended."""
         cdef int32_t c, i, use
         cdef int64_t have
         cdef Group* group
@@ -177,7 +177,7 @@ cdef class Pick(Caps):
         return out.pieces > 0
 
     cdef int64_t mix(self, int32_t slot, vector[int64_t] left, int depth) noexcept nogil:
-        """The most slots of any alternatives from these amounts by child; -1 if there are too many ways."""
+        """The largest number of slots that the alternatives can make of these amounts; -1 with too many combinations."""
         cdef vector[vector[pair[int32_t, int32_t]]]* ways = &self.choices[self.choice[slot]]
         cdef pair[int64_t, int32_t] best = pair[int64_t, int32_t](0, -1)
         cdef vector[int64_t] rest
@@ -205,7 +205,7 @@ cdef class Pick(Caps):
         return best.first
 
     cdef void join_runs(self) noexcept nogil:
-        """Sorts `run_scores` and sets the start of each one's run of consecutive scores."""
+        """Sorts `run_scores`, and sets for each of them the first score of its run of consecutive scores."""
         cdef size_t k
         sort(self.run_scores.begin(), self.run_scores.end())
         self.run_starts = self.run_scores
@@ -225,7 +225,7 @@ cdef class Pick(Caps):
         return self.run_starts[low]
 
     cdef bint in_order(self, int32_t e, int64_t sign) noexcept nogil:
-        """Whether groups, ranked by id alone, are already in order."""
+        """Whether the groups are ranked by id alone, and are already in order."""
         cdef size_t k
         cdef Group* one
         cdef Group* two
@@ -240,7 +240,7 @@ cdef class Pick(Caps):
         return True
 
     cdef void rank_groups(self, int32_t e, int64_t wanted, int where) noexcept nogil:
-        """Sorts the groups of a request, the best first; with `wanted` >= 0 only as many as necessary."""
+        """Sorts the groups of a request, the best first. With `wanted` >= 0, sorts only as many as necessary."""
         cdef size_t k, n = self.groups[e].size(), m
         cdef double liked
         cdef int64_t score, sign = self.sign
@@ -279,14 +279,14 @@ cdef class Pick(Caps):
         self.groups[e].swap(self.sorted_groups)
 
     cdef bint pick(self, int32_t e, int64_t wanted, int32_t below, bint top) noexcept nogil:
-        """Marks the best groups of a request with `wanted` units: of one pool, or of whole vertices."""
+        """Marks the best groups of a request that offer `wanted` units: from one pool, or from whole vertices."""
         cdef size_t k
         cdef int64_t have = 0
         cdef bint pools = False, counted = self.capped and self.counted[e]
         if not self.requests[e].slot:
             for k in range(self.groups[e].size()):
                 pools = pools or self.V[self.groups[e][k].vertex].pool
-        if not counted:  # with caps `qualified` has ranked them
+        if not counted:  # with caps, `qualified` has ranked them
             self.rank_groups(e, -1 if pools else wanted, AT_TOP if top else BELOW)
         if pools:
             for k in range(self.groups[e].size()):
@@ -357,7 +357,7 @@ cdef class Pick(Caps):
             v = self.V[v].parent
 
     cdef bint few_marked(self, int32_t u, vector[int32_t]* out) noexcept nogil:
-        """The marked children of `u` in file order; False if a loop over all children is faster."""
+        """Collects the marked children of `u` in file order. Returns False if a loop over all children is faster."""
         cdef int32_t v, inner = self.V[u].inner
         if self.marks.size() * MANY > self.kids[inner].size() or not self.ascending[inner]:
             return False
@@ -368,7 +368,7 @@ cdef class Pick(Caps):
         return True
 
     cdef bint collect(self, int32_t u, int64_t units, bint exclusive, bint within) noexcept nogil:
-        """Collects the marked vertices from `u` down, children first, with whole subtrees of exclusive ones."""
+        """Collects the marked vertices from `u` down, children first, with all vertices below those of a type in `whole`."""
         cdef Entry entry
         cdef size_t k, before = self.result.size()
         cdef int32_t child

@@ -6,7 +6,7 @@ from fluxion_cy.engine.store cimport Store
 
 cdef struct Entry:
     int32_t vertex
-    uint8_t exclusive   # held exclusively; ancestors are entries without it
+    uint8_t exclusive   # whether it is held exclusively; entries of ancestors are not exclusive
     int64_t units
 
 cdef struct Span:
@@ -24,11 +24,11 @@ cdef class Planner(Store):
     cdef int32_t width                   # numbers per row of a profile
     cdef vector[int32_t] col_type        # column -> type
     cdef vector[int32_t] type_col        # type -> column, -1: not counted
-    cdef vector[int32_t] weigh_col       # type of a vertex -> column that orders its siblings, -1: none
+    cdef vector[int32_t] weigh_col       # type of a vertex -> column that orders it among its siblings, -1: none
     cdef public object filters           # prune_filters: [(anchor type or None, type)]
     cdef vector[vector[Span]] own        # per vertex: exclusive spans
-    cdef vector[vector[int64_t]] times   # per profile: where the amounts change
-    cdef vector[vector[int64_t]] rows    # per profile: [spans that begin or end here, holders, used per column]
+    cdef vector[vector[int64_t]] times   # per profile: the seconds at which the amounts change
+    cdef vector[vector[int64_t]] rows    # per profile: [number of spans that begin or end here, holders, used per column]
     cdef vector[vector[int64_t]] totals  # per profile: amount per column
     cdef vector[vector[Entry]] held      # per job slot, children before parents
     cdef vector[vector[Weighed]] weighed

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The allocations and reservations of the graph over time.
 
-Every vertex has the spans of its exclusive holders. A vertex with children (or a divisible one) also has a time
-profile: rows in chronological order, each with the number of jobs at or below the vertex from then on, and the used
-amount of each pruned type below it. A job is a slot: its entries, children before parents, which are applied to the
-profiles together.
+Every vertex has the time spans during which jobs hold it exclusively. A vertex that has children or is divisible also
+has a time profile: rows in chronological order. Each row gives the number of jobs that hold the vertex or something
+below it from that second on, and how much of each pruned type below it they use. A job has a slot, which lists its
+entries, children before parents. They are applied to the profiles together.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libcpp.pair cimport pair
@@ -31,7 +31,7 @@ cdef class Planner(Store):
     # ---- set-up ----------------------------------------------------------------------------------------------------
 
     def prepare(self):
-        """Sets up columns, profiles and totals for the present graph. Jobs stay."""
+        """Sets up columns, profiles and totals for the current graph. Keeps all jobs."""
         cdef int32_t v, col
         cdef size_t slot
         cdef size_t count = self.V.size()
@@ -74,14 +74,14 @@ cdef class Planner(Store):
             self.weigh_col[<Py_ssize_t> anchor] = self._weighing_column(anchor)
 
     def _weighing_column(self, anchor):
-        """The last pruned type of an anchor: of its own filters, else of those of ALL for other types."""
+        """The column of an anchor's last pruned type, or -1: its own filters come first, then those of ALL for other types."""
         mine = sorted(self.type_ids[kind] for at, kind in self.filters if at is not None and self.type_ids.get(at) == anchor)
         every = sorted(self.type_ids[kind] for at, kind in self.filters if at is None and self.type_ids[kind] != anchor)
         order = mine + every
         return self.type_col[<Py_ssize_t> order[len(order) - 1]] if order else -1
 
     cdef _count_below(self):
-        """Sums the sizes of everything below, by profile and column."""
+        """Adds up the sizes of everything below each vertex, per profile and column."""
         cdef int32_t v, parent, col
         cdef size_t k
         cdef vector[int32_t] order
@@ -110,7 +110,7 @@ cdef class Planner(Store):
                 for col in range(self.ncols):
                     self.totals[self.V[parent].prof][col] += self.totals[self.V[v].prof][col]
 
-    # ---- asking ----------------------------------------------------------------------------------------------------
+    # ---- queries ---------------------------------------------------------------------------------------------------
 
     cdef size_t row_at(self, int32_t p, int64_t t) noexcept nogil:
         """Index of the first row later than `t`."""
@@ -138,7 +138,7 @@ cdef class Planner(Store):
         return best
 
     cdef bint fits(self, int32_t v, const int64_t* need, int64_t at, int64_t end, bint ever) noexcept nogil:
-        """Whether `need` is free below `v` throughout [at, end), or on the empty graph (`ever`)."""
+        """Whether `need` is free below `v` throughout [at, end), or, with `ever`, on the empty graph."""
         cdef int32_t p = self.V[v].prof, col
         cdef size_t k, n
         cdef int64_t* total
@@ -183,10 +183,10 @@ cdef class Planner(Store):
                 return 0
         return self.V[v].size
 
-    # ---- changing --------------------------------------------------------------------------------------------------
+    # ---- changes ---------------------------------------------------------------------------------------------------
 
     cdef size_t point(self, int32_t p, int64_t t) noexcept nogil:
-        """The index of the row at `t`, which it inserts if necessary."""
+        """Returns the index of the row at `t`, and inserts the row if necessary."""
         cdef size_t k = self.row_at(p, t)
         cdef int32_t i
         cdef vector[int64_t] row
@@ -231,7 +231,7 @@ cdef class Planner(Store):
             self.drop_point(p, start)
 
     cdef void apply(self, int32_t slot, int64_t sign) noexcept nogil:
-        """Adds a job's entries to spans and profiles, or removes them."""
+        """Adds a job's entries to spans and profiles (sign 1), or removes them (-1)."""
         cdef vector[Entry]* entries = &self.held[slot]
         cdef int64_t start = self.starts[slot], end = self.ends[slot], units
         cdef size_t k, j
@@ -285,7 +285,7 @@ cdef class Planner(Store):
         self.live_desc[above].insert(ChildKey(pair[uint64_t, int64_t](~weight, -self.V[v].uniq), v))
 
     cdef void weigh(self, int32_t slot, int64_t now) noexcept nogil:
-        """Reorders every touched vertex among its siblings: the emptiest first, by the amount that is free now."""
+        """Reorders each vertex that the job uses among its siblings: the emptiest first, by what is free at `now`."""
         cdef size_t k, row
         cdef int32_t v, p, col, inner
         cdef int64_t free
@@ -327,7 +327,7 @@ cdef class Planner(Store):
     def hold(self, entries, int64_t start, int64_t end, int64_t now):
         """Holds (vertex, units, exclusive) triples, children before parents, as one job. Returns its slot.
 
-        Raises Busy, which names the vertex, if an exclusive one is not free.
+        Raises Busy, which names the vertex, if a vertex that is to be held exclusively is not free.
         """
         cdef Entry entry
         cdef int32_t slot
@@ -343,13 +343,13 @@ cdef class Planner(Store):
         return slot
 
     def release(self, int32_t slot):
-        """Frees everything that a slot holds, and the slot."""
+        """Frees everything that a slot holds, and the slot itself."""
         self.apply(slot, -1)
         self.held[slot].clear()
         self.free_slots.push_back(slot)
 
     def lift(self, int32_t slot):
-        """Frees what a slot holds until `lower` or `discard`."""
+        """Frees what a slot holds, until `lower` or `discard` is called."""
         self.apply(slot, -1)
 
     def lower(self, int32_t slot):
@@ -357,12 +357,12 @@ cdef class Planner(Store):
         self.apply(slot, 1)
 
     def discard(self, int32_t slot):
-        """Drops the lifted entries, and the slot."""
+        """Drops the lifted entries, and frees the slot."""
         self.held[slot].clear()
         self.free_slots.push_back(slot)
 
     def unweigh(self, int32_t slot):
-        """Moves vertices back to their place among their siblings before this job, unless they moved later.
+        """Moves vertices back to the places among their siblings that they had before this job, unless they moved later.
 
         Call it before `release`.
         """
@@ -378,7 +378,7 @@ cdef class Planner(Store):
                     self.reweigh(inner, v, mark.before)
 
     def keep(self, int32_t slot, entries):
-        """Replaces the entries of a slot by a part of them (triples as in `hold`). An empty part frees the slot."""
+        """Replaces the entries of a slot with a part of them (triples as in `hold`). An empty part frees the slot."""
         cdef Entry entry
         self.apply(slot, -1)
         self.held[slot].clear()
@@ -407,7 +407,7 @@ cdef class Planner(Store):
         return bool(self.busy(v, start, end))
 
     def peak(self, int32_t v):
-        """The most units of `v` that jobs hold at any second."""
+        """The largest number of units of `v` that jobs hold in any second."""
         cdef int64_t last = 0x7FFFFFFFFFFFFFFF
         return self.V[v].size - self.avail(v, -last, last)
 
@@ -430,7 +430,7 @@ cdef class Planner(Store):
         return self.times[p][k] if k < self.times[p].size() else None
 
     def resize(self, int32_t v, int64_t size):
-        """Changes the units of `v` and the totals. Raises InvalidGraph without a change if a sum gets too large."""
+        """Changes the size of `v`, and the totals. If a sum becomes too large, raises InvalidGraph and changes nothing."""
         cdef int64_t before = self.V[v].size
         self.V[v].size = size
         try:
@@ -445,7 +445,7 @@ cdef class Planner(Store):
         self._count_below()
 
     cdef void _hold_whole(self, int32_t v) noexcept:
-        """Sets the held units of `v`, which is indivisible, to its present size."""
+        """Sets the units that jobs hold of the indivisible vertex `v` to its current size."""
         cdef size_t slot, k, at
         cdef bint found
         for slot in range(self.held.size()):
@@ -459,7 +459,7 @@ cdef class Planner(Store):
                 self.apply(<int32_t> slot, 1)
 
     def describe(self):
-        """Vertices by type, and the points of the root's profile."""
+        """The number of vertices of each type."""
         cdef int32_t v
         counts = {}
         for v in range(<int32_t> self.V.size()):

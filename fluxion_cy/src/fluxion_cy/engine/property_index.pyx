@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""An index of properties: for a constraint that requires one, a match visits only the vertices that have it.
+"""An index of properties. If a constraint requires a property, a match visits only the vertices that have it.
 
-No result depends on it: the constraint would exclude the other vertices, and the visited ones keep their order.
+The index changes no result: the constraint would exclude the other vertices, and the order of those visited is the same.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libcpp.algorithm cimport sort
@@ -11,7 +11,7 @@ from libcpp.vector cimport vector
 from fluxion_cy.engine.rlite cimport RLite
 
 cdef uint64_t MAX_WEIGHT = 0xFFFFFFFFFFFFFFFF
-cdef size_t WORTH_IT = 4  # there must be so many times as many other children
+cdef size_t WORTH_IT = 4  # a vertex must have this many times as many children as the index has candidates
 
 
 cdef class PropertyIndex(RLite):
@@ -45,10 +45,10 @@ cdef class PropertyIndex(RLite):
             self.having[self.V[v].props].push_back(v)
 
     cdef bint few_children(self, int32_t u, int32_t lo, int32_t n, bint stop, vector[int32_t]* out) noexcept nogil:
-        """The children of `u` that constraint and candidates admit, in the policy's order; False if all must be visited.
+        """Collects the children of `u` that constraint and candidates admit, in the policy's order.
 
-        It applies if constraints cover the type of every child, and at most one request can match it: with others an
-        excluded child matters, too.
+        Returns False if all children must be visited: unless constraints apply to the types of all children, and at most
+        one request can match them. With several requests, an excluded child matters, too.
         """
         cdef int32_t e, v, inner = self.V[u].inner, serving = 0
         cdef size_t k, j, total = 0

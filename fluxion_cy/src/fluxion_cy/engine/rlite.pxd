@@ -1,4 +1,4 @@
-# The cores and gpus of the last result by their node, and R_lite of them.
+# The cores and gpus of each node in the last result, and their R_lite.
 from libc.stdint cimport int32_t, int64_t
 from libcpp.map cimport map as cppmap
 from libcpp.pair cimport pair
@@ -9,7 +9,7 @@ from libcpp.vector cimport vector
 from fluxion_cy.engine.encoding cimport Names
 from fluxion_cy.engine.pick cimport Pick
 
-ctypedef pair[pair[string, string], vector[int64_t]] Children      # idsets of cores and of gpus, their ranks
+ctypedef pair[pair[string, string], vector[int64_t]] Children      # idsets of cores and of gpus, and the ranks with these
 
 cdef class RLite(Pick):
     cdef int32_t node_type

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Writes R_lite: the cores and gpus of the last result by their node, as idsets (RFC 22)."""
+"""Writes R_lite: the cores and gpus of each node in the last result, as idsets (RFC 22)."""
 from libc.stdint cimport int32_t, int64_t
 from libcpp.algorithm cimport sort
 from libcpp.pair cimport pair
@@ -11,7 +11,7 @@ from fluxion_cy.engine.pick cimport Pick
 
 
 cdef string as_json(string& cores, string& gpus) noexcept nogil:
-    """The children of one entry of R_lite as JSON, the key by which entries are joined and sorted."""
+    """The children of one entry of R_lite as JSON: the key by which entries are merged and sorted."""
     cdef string text
     text.append(b"{")
     if not cores.empty():
@@ -24,7 +24,7 @@ cdef string as_json(string& cores, string& gpus) noexcept nogil:
 
 
 cdef class RLite(Pick):
-    """`Pick` with the result by node."""
+    """`Pick`, with the result grouped by node."""
 
     def __init__(self):
         super().__init__()
@@ -33,7 +33,7 @@ cdef class RLite(Pick):
         self.names = Names()
 
     def spell(self):
-        """Writes R_lite and the nodelist of the last result. Returns a vertex whose id or rank is negative, or -1."""
+        """Writes R_lite and the nodelist of the last result. Returns a vertex with a negative id or rank, or -1 for none."""
         cdef int32_t wrong
         self.know_names()
         with nogil:
@@ -41,7 +41,7 @@ cdef class RLite(Pick):
         return wrong
 
     def r_lite(self):
-        """R_lite: one entry for each set of children that hosts share, in the order of the children as JSON."""
+        """R_lite: one entry for all hosts that have the same children. Entries are sorted by their children as JSON."""
         cdef pair[string, Children] entry
         cdef vector[int64_t] ranks
         found = []
@@ -64,7 +64,7 @@ cdef class RLite(Pick):
                 "starttime": start, "expiration": end}
 
     def _properties(self):
-        """The ranks with each property, as idsets, by name."""
+        """For each property, by name, the idset of the ranks that have it."""
         cdef size_t k
         cdef vector[int64_t] found
         cdef dict ranks = {}, texts = {}
@@ -77,12 +77,12 @@ cdef class RLite(Pick):
         return texts
 
     cdef know_names(self):
-        """Parses the new names."""
+        """Parses the names that were added since the last call."""
         while <Py_ssize_t> self.names.names.size() < len(self.syms):
             self.names.add(self.syms[self.names.names.size()])
 
     cdef int32_t write(self) noexcept nogil:
-        """Writes the result. Returns the first vertex whose id, or whose node's rank, is negative, or -1."""
+        """Writes the result. Returns the first vertex with a negative id or node with a negative rank, or -1 for none."""
         cdef size_t k, i
         cdef int32_t host, wrong = self.gather_shares()
         cdef string cores, gpus, key
@@ -111,7 +111,7 @@ cdef class RLite(Pick):
         return v
 
     cdef size_t share_of(self, int32_t host) noexcept nogil:
-        """The index of a node's share, which it adds if necessary. The vertices below one node are adjacent."""
+        """The index of a node's share, which is added if necessary. The vertices below one node are usually adjacent."""
         cdef size_t new = self.shares.size()
         if new > 0 and self.hosts_found[new - 1] == host:
             return new - 1
@@ -124,7 +124,7 @@ cdef class RLite(Pick):
         return new
 
     cdef int32_t gather_shares(self) noexcept nogil:
-        """Collects the ids by node. Returns the first vertex whose id, or whose node's rank, is negative, or -1."""
+        """Collects ids by node. Returns the first vertex with a negative id or node with a negative rank, or -1 for none."""
         cdef size_t k, i
         cdef int32_t v, host, kind
         self.shares.clear()

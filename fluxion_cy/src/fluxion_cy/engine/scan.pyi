@@ -3,4 +3,4 @@
 from fluxion_cy.engine.store import Store
 
 def scan(store: Store, text: str | bytes) -> bool:
-    """Reads plain JGF text into an empty store. Returns False, and leaves the store empty, for any other text."""
+    """Reads plain JGF text into an empty store. For any other text, returns False and leaves the store empty."""

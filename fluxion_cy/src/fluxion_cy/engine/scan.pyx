@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""Reads JGF text without a Python object for each value: in a quarter of the time and a fifth of the memory.
+"""Reads JGF text without a Python object for each value: this needs a quarter of the time and a fifth of the memory.
 
-It reads plain text only. A vertex or edge with anything unusual goes through `json` and the store by itself. For an
-unusual or invalid document `scan` returns False and leaves the store empty; the regular reader then reads the text and
-reports the error.
+It reads only JGF in its plain form. `json` and the store handle each vertex or edge that has another form. If the whole
+document has another form or is invalid, `scan` returns False and leaves the store empty. The regular reader then reads
+the text, and reports any error.
 """
 from libc.stdint cimport int32_t, int64_t, uint64_t
 from libc.string cimport memcmp, strlen
@@ -95,7 +95,7 @@ cdef class Scanner:
         return self.at < self.end and self.at[0] != c'.' and self.at[0] != c'e' and self.at[0] != c'E'
 
     cdef bint skip(self, Text* out) noexcept nogil:
-        """Any value, for `json` to read; only its end is found here."""
+        """Any value. This finds only its end: `json` parses the value."""
         cdef int64_t depth = 0
         cdef bint quoted = False
         self.space()
@@ -193,7 +193,7 @@ cdef class Scanner:
                 return self.take(c']')
 
     cdef bint vertex(self):
-        """A vertex of plain keys and values. Changes nothing for any other."""
+        """Reads a vertex that has only plain keys and values. For any other vertex, returns False and changes nothing."""
         cdef Vertex x
         cdef Text word, outer, kind, base, name, path, unit, properties
         cdef int32_t code
@@ -327,7 +327,7 @@ cdef class Scanner:
                 return self.take(c']')
 
     cdef bint edge(self):
-        """An edge that begins with source and target. Equal rests are parsed once."""
+        """Reads an edge that begins with source and target. If many edges have the same rest, it is parsed only once."""
         cdef Edge e
         cdef Text word, source, target, tail
         cdef const char* start
@@ -354,7 +354,7 @@ cdef class Scanner:
 
 
 def scan(Store store not None, text):
-    """Reads plain JGF text into an empty store. Returns False, and leaves the store empty, for any other text."""
+    """Reads plain JGF text into an empty store. For any other text, returns False and leaves the store empty."""
     cdef Py_ssize_t length
     cdef Scanner scanner = Scanner()
     cdef bint units = store.units, good = False

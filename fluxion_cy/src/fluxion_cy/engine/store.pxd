@@ -6,7 +6,7 @@ from fluxion_cy.engine.columns cimport ChildKey, Columns, Edge, Vertex
 
 cdef class Store(Columns):
     cdef public bint lists_hosts                # R has a nodelist: names of nodes must be valid in it
-    cdef readonly int64_t rank_end              # one above the highest rank of a vertex
+    cdef readonly int64_t rank_end              # one more than the highest rank of a vertex
     cdef _extend(self, nodes, edges, dict known)
     cdef _add_vertex(self, node, dict ids, list raw_paths)
     cdef object _fill(self, Vertex* x, str outer, dict metadata, list raw_paths)

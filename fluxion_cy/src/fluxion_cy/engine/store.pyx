@@ -36,7 +36,7 @@ cdef int64_t as_int(object value, str outer, str key, int64_t low, int64_t high)
     if type(value) is not int:
         raise InvalidGraph(f"vertex {outer!r}: {key} must be an integer, not {shown(value)}")
     if value < low or value > high:
-        raise InvalidGraph(f"vertex {outer!r}: {key}: expected {low} to {high}, got {shown(value)}")
+        raise InvalidGraph(f"vertex {outer!r}: {key}: expected a whole number from {low} to {high}, got {shown(value)}")
     return value
 
 
@@ -51,7 +51,7 @@ cdef class Store(Columns):
         self._check_root()
 
     cdef _finish(self, dict document, list raw_paths):
-        """Completes `load` after vertices and edges are appended; `document` is the rest of the JGF."""
+        """Completes `load` after the vertices and edges have been appended. `document` is the rest of the JGF."""
         self._keep_frame(document)
         self._settle(0, 0, raw_paths)
         self._check_root()
@@ -64,10 +64,10 @@ cdef class Store(Columns):
 
     cdef _check_root(self):
         if self.root < 0:
-            raise InvalidGraph("graph: no vertex has a containment path with a single slash; one must be the root")
+            raise InvalidGraph("graph: no vertex is the root; give the root a containment path with a single slash")
 
     cdef _empty(self):
-        """Drops the whole graph."""
+        """Removes the whole graph."""
         Columns.__init__(self)
         self.V.clear()
         self.edges.clear()
@@ -128,7 +128,7 @@ cdef class Store(Columns):
         cdef int seen = 2
         kind = metadata.get("type")
         if type(kind) is not str or not kind:
-            raise InvalidGraph(f"vertex {outer!r}: metadata.type must be a string")
+            raise InvalidGraph(f"vertex {outer!r}: metadata.type must be a non-empty string")
         x.type = self.intern_type(kind)
         x.parent, x.inner, x.prof, x.order = -1, -1, -1, 0
         x.alive, x.pool, x.excl_key, x.down, x.props = 1, 0, 0, 0, 0
@@ -141,7 +141,7 @@ cdef class Store(Columns):
             try:
                 value = int(outer)
             except ValueError:
-                raise InvalidGraph(f"vertex {outer!r}: uniq_id is missing, and the id is not a number") from None
+                raise InvalidGraph(f"vertex {outer!r}: the id is not a number; add uniq_id") from None
         else:
             seen += 1
         x.uniq = as_int(value, outer, "uniq_id", -(1 << 62), 1 << 62)
@@ -264,7 +264,7 @@ cdef class Store(Columns):
         self.edges.push_back(e)
 
     cdef int32_t _edge_shape(self, dict edge, metadata):
-        """Interns an edge without its ends; keeps the order of keys."""
+        """Interns an edge without its source and target. Keeps the order of keys."""
         cdef object rest = {key: (None if key in ("source", "target") else item) for key, item in edge.items()}
         try:
             key = marshal.dumps(rest, 4)  # writes shared and cyclic parts as references
@@ -332,10 +332,10 @@ cdef class Store(Columns):
                 depth += 1
                 if depth > MAX_DEPTH:
                     raise InvalidGraph(
-                        f"vertex {self.outer_id(i)!r}: its edges form a cycle or are more than {MAX_DEPTH} levels deep")
+                        f"vertex {self.outer_id(i)!r}: it is more than {MAX_DEPTH} levels deep, or its edges form a cycle")
 
     cdef _settle_paths(self, int32_t v, given):
-        """Sets the paths of a vertex: a mapping, or the containment path alone."""
+        """Sets the paths of a vertex. `given` is a mapping, or only the containment path."""
         cdef bint regular = False
         cdef dict paths = {"containment": given} if type(given) is str else given
         own = paths.get("containment")
@@ -349,9 +349,9 @@ cdef class Store(Columns):
                 raise InvalidGraph(f"vertex {self.outer_id(v)!r}: paths.{subsystem} must be a string, not {shown(path)}")
         if own is not None and own.count("/") == 1 and own.startswith("/"):
             if self.root >= 0:
-                raise InvalidGraph(f"vertex {self.outer_id(v)!r}: its path {own!r} is that of a second root")
+                raise InvalidGraph(f"vertex {self.outer_id(v)!r}: its path {own!r} makes it a second root")
             if self.V[v].parent >= 0:
-                raise InvalidGraph(f"vertex {self.outer_id(v)!r}: its path {own!r} is that of a root, but an edge leads to it")
+                raise InvalidGraph(f"vertex {self.outer_id(v)!r}: its path {own!r} makes it the root, but an edge leads to it")
             self.root = v
         if len(paths) == 1 and own is not None:
             regular = self._regular(v, own)
@@ -361,7 +361,7 @@ cdef class Store(Columns):
                 self.path_index.setdefault(own, []).append(v)
 
     cdef bint _regular(self, int32_t v, str own):
-        """Whether the path is that of the names of the vertex and its ancestors."""
+        """Whether the path consists of the names of the ancestors and of the vertex itself."""
         cdef int32_t parent = self.V[v].parent
         cdef str name = self.syms[self.V[v].name]
         if parent < 0:
@@ -381,10 +381,11 @@ cdef class Store(Columns):
                 totals[kind] = totals.get(kind, 0) + self.V[i].size
                 if totals[kind] > MAX_UNITS:
                     raise InvalidGraph(
-                        f"vertex {self.outer_id(i)!r}: the sizes of type {self.types[kind]!r} add up to more than 2**62")
+                        f"vertex {self.outer_id(i)!r}: the sizes of all vertices of type {self.types[kind]!r} add up to "
+                        "more than 2**62")
 
     cdef _check_hosts(self, Py_ssize_t first):
-        """Rejects names of nodes with a rank that a hostlist would split or drop in the nodelist of R."""
+        """Rejects a node that has a rank if the nodelist of R, a hostlist, would split or drop its name."""
         cdef Py_ssize_t i
         cdef int32_t node = self.type_ids["node"], storage = self.type_ids["storage_node"]
         for i in range(first, <Py_ssize_t> self.V.size()):
@@ -393,10 +394,10 @@ cdef class Store(Columns):
             if _no_host.search(self.syms[self.V[i].name]):
                 raise InvalidGraph(
                     f"vertex {self.outer_id(i)!r}: the name {shown(self.syms[self.V[i].name])} is not valid in the nodelist "
-                    "of R (no spaces, commas or brackets); rename it, or use match_format jgf")
+                    "of R; use a name without spaces, commas and brackets, or match_format jgf")
 
     cdef _check_duplicates(self, Py_ssize_t first):
-        """Rejects two vertices with one path and rank, and children of one parent with one uniq_id."""
+        """Rejects two vertices with the same path and rank, and two children of one parent with the same uniq_id."""
         cdef Py_ssize_t i, k
         cdef vector[pair[int64_t, int32_t]] keys
         for i in range(<Py_ssize_t> self.V.size()):
@@ -419,10 +420,11 @@ cdef class Store(Columns):
         for path, held in self.path_index.items():
             ranks = [self.V[v].rank for v in held]
             if len(set(ranks)) != len(ranks):
-                raise InvalidGraph(f"vertex {self.outer_id(held[len(held) - 1])!r}: the path {path!r} is used twice")
+                raise InvalidGraph(
+                    f"vertex {self.outer_id(held[len(held) - 1])!r}: another vertex has the same path {path!r} and rank")
 
     def add(self, document):
-        """Appends the new vertices of a JGF document. Path and rank identify a vertex. On an error nothing changes."""
+        """Appends the new vertices of a JGF document. Path and rank identify a vertex. On an error, nothing changes."""
         cdef Py_ssize_t vertices = self.V.size(), edges = self.edges.size(), families = self.kids.size()
         nodes, links = self._parts(document)
         known, fresh = {}, []
@@ -446,7 +448,7 @@ cdef class Store(Columns):
         return list(range(vertices, self.V.size()))
 
     def _orphan(self, Py_ssize_t families):
-        """Undoes `_inner` for the vertices after the first `families`."""
+        """Undoes `_inner` for all but the first `families` vertices that have children."""
         cdef Py_ssize_t i
         for i in range(<Py_ssize_t> self.V.size()):
             if self.V[i].inner >= families:
@@ -458,7 +460,7 @@ cdef class Store(Columns):
         self.weight.resize(families)
 
     def _check_ids(self, Py_ssize_t first):
-        """Rejects the JGF id of another vertex, which `dump` would write twice."""
+        """Rejects a new vertex with the JGF id of another vertex, because `dump` would write that id twice."""
         cdef Py_ssize_t i
         fresh = {self.outer_id(i) for i in range(first, <Py_ssize_t> self.V.size())}
         for i in range(first if fresh else 0):
@@ -533,7 +535,7 @@ cdef class Store(Columns):
         return gone
 
     def rebuild_order(self):
-        """Updates the natural order of paths, the types of children and the visiting orders after a change of shape."""
+        """Updates the natural order of paths, the types of children and the visiting orders after the shape has changed."""
         cdef Py_ssize_t i, k
         cdef int32_t v, inner
         cdef vector[int64_t] name_rank

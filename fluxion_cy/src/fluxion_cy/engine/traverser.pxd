@@ -11,13 +11,13 @@ cdef enum:
 
 cdef class Traverser(Admit):
     cdef int32_t top_slots
-    cdef vector[int64_t] top_need             # pruned types of the whole request
+    cdef vector[int64_t] top_need             # the amount of each pruned type that the whole request needs
     cdef vector[int64_t] perf_class           # per property set
     cdef int32_t node_now
     cdef int64_t node_free_now
     cdef bint node_centric
     cdef bint stop
-    cdef vector[uint8_t] policy_whole         # per type: exclusive with its whole subtree, by policy
+    cdef vector[uint8_t] policy_whole         # per type: whether the policy makes it exclusive with its whole subtree
     cdef bint gather
     cdef int64_t factor_sum
     cdef vector[vector[int32_t]] by_id        # per inner vertex: children in the order of their scores

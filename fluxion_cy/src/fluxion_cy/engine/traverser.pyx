@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
 """The match: a depth-first walk that collects groups, picks the best and marks them.
 
-It uses no Python object, and the GIL is released around `run`. Its result is that of Fluxion's depth-first-and-up
+It uses no Python objects, and `run` is called without the GIL. Its result is that of Fluxion's depth-first-and-up
 traverser for the containment subsystem, except for the fixes that the README lists.
 """
 from cython.operator cimport dereference as deref, preincrement as inc
@@ -19,18 +19,18 @@ from fluxion_cy.engine.pick cimport (
 from fluxion_cy.engine.store cimport ChildKey
 
 cdef enum:
-    STRICT = 0      # below the first match the jobspec spells out every level
-    PRISTINE = 1    # above the first match levels may be left out
+    STRICT = 0      # below the first match, the jobspec spells out every level
+    PRISTINE = 1    # above the first match, levels may be left out
     GATHER = 2      # a slot collects its children from anywhere below
 cdef int64_t SLOT_LIMIT = 1 << 20
-cdef int64_t FAR = 1 << 40  # nodes with larger ids have one score, so that no score wraps
+cdef int64_t FAR = 1 << 40  # all nodes with larger ids have the same score, so that no score overflows
 
 
 cdef class Traverser(Admit):
-    """The walk over the vertices that may serve a request."""
+    """The walk over the vertices that can serve a request."""
 
     cdef bint walk(self, int32_t u, int32_t lo, int32_t n, int mode, bint x_in) noexcept nogil:
-        """Visits `u` with the requests of one level, and adds finds to their groups."""
+        """Visits `u` for the requests of one level, and adds what it finds to their groups."""
         cdef int32_t e, match = -1, slot = -1
         cdef int64_t factor = 0
         cdef bint x = x_in, anchor, ok = True
@@ -99,7 +99,7 @@ cdef class Traverser(Admit):
         else:
             self.groups[match].push_back(group)
         self.found[match] += group.count
-        if self.V[u].pool:  # the remainder of one pool does not add to another
+        if self.V[u].pool:  # the remainder of one pool cannot be combined with that of another
             self.found[match] -= group.count % self.requests[match].most if self.requests[match].most > 0 else group.count
         return True
 
@@ -145,7 +145,7 @@ cdef class Traverser(Admit):
         return True
 
     cdef bint explore(self, int32_t u, int32_t lo, int32_t n, int mode, bint x, int64_t times) noexcept nogil:
-        """Walks the children of `u`: all, or with a stopping policy until it has `times` shares."""
+        """Visits the children of `u`: all of them, or, if the policy allows it, until every request has `times` shares."""
         cdef int32_t inner = self.V[u].inner
         if inner < 0:
             return False
@@ -162,7 +162,7 @@ cdef class Traverser(Admit):
         return any_found
 
     cdef double liking(self, int32_t v) noexcept nogil:
-        """The score of a vertex's rank, or the best score below a vertex without a rank."""
+        """The preference for a vertex's rank, or, if the vertex has no rank, the best preference below it."""
         cdef size_t k
         cdef double best = -1e308, found
         cdef bint any_below = False
@@ -178,7 +178,7 @@ cdef class Traverser(Admit):
         return best if any_below else 0.0
 
     cdef bint unranked(self, int32_t inner) noexcept nogil:
-        """Whether some child has no rank and contains vertices."""
+        """Whether some child has children but no rank."""
         cdef size_t k
         for k in range(self.kids[inner].size()):
             if self.V[self.kids[inner][k]].rank < 0 and self.V[self.kids[inner][k]].inner >= 0:
@@ -186,7 +186,7 @@ cdef class Traverser(Admit):
         return False
 
     cdef bint passes(self, int32_t inner, int32_t lo, int32_t n, int mode) noexcept nogil:
-        """Whether the walk passes through some child, so that its finds are not in the order of children."""
+        """Whether the walk passes through some child, so that it does not find vertices in the order of the children."""
         cdef size_t k
         cdef int32_t e
         cdef bint direct, slots = False
@@ -203,10 +203,10 @@ cdef class Traverser(Admit):
         return False
 
     cdef bint explore_some(self, int32_t u, int32_t lo, int32_t n, int mode, bint x, int64_t times) noexcept nogil:
-        """Visits children in the policy's order and stops when every request has its shares.
+        """Visits children in the policy's order, and stops when every request has its shares.
 
-        A stopping policy visits the emptiest first. Scores by id are visited in their order: later finds are not better
-        then, unless the walk passes through a child.
+        A policy that stops at the first match visits the emptiest children first. A policy that scores by id visits
+        children in the order of their scores: a later find is then not better, unless the walk passes through a child.
         """
         cdef int64_t before[MAX_SIBLINGS]
         cdef int64_t share[MAX_SIBLINGS]
@@ -308,7 +308,7 @@ cdef class Traverser(Admit):
         return made > 0
 
     cdef bint lead(self, int32_t u, int32_t slot, int64_t filled, int64_t* counts, size_t* at) noexcept nogil:
-        """Skips first pieces on whose rank no more slots are allowed; False if no slot may begin here any more."""
+        """Skips first pieces whose rank allows no more slots. Returns False if no further slot can begin here."""
         cdef int32_t c, rank, i = 0
         cdef Group* group
         while i < self.requests[slot].count and counts[i] == 0:
@@ -324,12 +324,12 @@ cdef class Traverser(Admit):
                     return True
                 if self.V[u].rank >= 0:
                     return False
-                self.stretches = True  # unvisited vertices may count on another rank
+                self.stretches = True  # slots of unvisited vertices may be counted on another rank
             at[i] += 1
         return False
 
     cdef void add_slot(self, int32_t u, int32_t slot, Group* group, int64_t filled) noexcept nogil:
-        """Adds a slot that was filled at `u` to the finds; `filled`: the scope of the slots filled there."""
+        """Adds a slot that was filled at `u` to the finds. `filled` is the scope of the slots filled there."""
         cdef Use own
         group.rank = self.V[u].rank if self.V[u].rank >= 0 else self.V[group.vertex].rank
         if self.capped:
@@ -344,7 +344,7 @@ cdef class Traverser(Admit):
             self.found[slot] += 1
 
     cdef bint fill_mixed(self, int32_t u, int32_t slot, int64_t filled) noexcept nogil:
-        """Fills as many slots as possible when each may be any of the alternatives."""
+        """Fills as many slots as possible if each of them may be any of the alternatives."""
         cdef int32_t c, way, first = self.requests[slot].first, n = self.requests[slot].count
         cdef int64_t made = 0, limit = self.requests[slot].most
         cdef int64_t counts[MAX_SIBLINGS]
@@ -384,14 +384,14 @@ cdef class Traverser(Admit):
         return made > 0
 
     cdef int64_t free_below(self, int32_t u) noexcept nogil:
-        """The free amount of a node, of the type that orders siblings."""
+        """The amount that is free below a node, of the type that orders siblings."""
         cdef int32_t col = self.weigh_col[self.V[u].type], p = self.V[u].prof
         if p < 0 or col < 0:
             return 0
         return self.totals[p][col] - (0 if self.ever else self.used_max(p, col + 2, self.at, self.end))
 
     cdef bint one_pass(self, int32_t lo, int32_t n) noexcept nogil:
-        """Matches the requests lo … lo+n at the top level and collects the result."""
+        """Matches requests[lo : lo + n] at the top level, and collects the result."""
         cdef int32_t e
         cdef int64_t wanted
         cdef bint x = False
@@ -417,9 +417,9 @@ cdef class Traverser(Admit):
         return self.run_within_caps() if self.capped else self.attempt()
 
     cdef bint run_within_caps(self) noexcept nogil:
-        """A match in which no range takes more of the caps than necessary at the cost of others.
+        """A match in which no range of counts uses more of the caps than necessary if this would exclude other requests.
 
-        If a cap excluded something and there is a match without caps, it tries again with each range at its least.
+        If a cap excluded something, but there is a match without caps, it retries with the minimum of each range.
         """
         cdef bint found
         self.prepare_caps()
@@ -438,7 +438,7 @@ cdef class Traverser(Admit):
         return found
 
     cdef bint attempt(self) noexcept nogil:
-        """One pass over the graph, or one per slot at the top level."""
+        """One pass over the graph, or one for each slot at the top level."""
         cdef int32_t e, first
         cdef size_t k
         cdef bint any_exclusive = False, counts = False

@@ -100,7 +100,7 @@ def test_a_root_alone_is_a_graph() -> None:
         (recipe(CLUSTER.replace("</node>", f'<data key="s">{2**63}</data></node>')), "size: expected a number from"),
         (recipe(CLUSTER, NODE), "node 'n': no edge leads to it"),
         (recipe(NODE), "node 'n': no edge leads to it"),
-        (recipe(""), "no vertex has a containment path with a single slash"),
+        (recipe(""), "graph: no vertex is the root; give the root a containment path with a single slash"),
         (recipe(CLUSTER, edge("c", "x")), "the recipe has no node 'x'"),
         (recipe(CLUSTER, NODE, edge("c", "n", scale(-1))), "multi_scale: expected a number from 0 to"),
         (recipe(CLUSTER, NODE, edge("c", "n", scale("1_0"))), "multi_scale: expected a number from 0 to"),
