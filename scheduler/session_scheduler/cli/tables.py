@@ -298,13 +298,15 @@ def _gangs(groups: Iterable[_Thing], width: int) -> Iterable[_Part]:
         parts = group.get("subGroups", {})
         lacks = sum(max(0, one["minimum"] - one["started"]) for one in parts.values())
         placeable = f"{group['placeable']} pod{'s' * (group['placeable'] != 1)}"
+        needed = max(group["minCount"] - group["started"], lacks)
         yield (f"group {group['namespace']}/{group['name']}: {placeable} can be placed now, "
-               f"{max(group['minCount'] - group['started'], lacks)} are needed{reason}")  # fmt: skip
+               f"{needed} {'is' if needed == 1 else 'are'} needed{reason}")  # fmt: skip
         for name, one in parts.items():
             missing = one["minimum"] - one["started"] - one["placeable"]
             short = f"; {missing} missing" if missing > 0 else ""
-            yield (f"  sub-group {name}: {one['placeable']} can be placed now, {one['started']} of at least "
-                   f"{one['minimum']} are running{short}")  # fmt: skip
+            running = f"{one['started']} {'is' if one['started'] == 1 else 'are'} running"
+            yield (f"  sub-group {name}: {one['placeable']} can be placed now, {running} "
+                   f"(minimum: {one['minimum']}){short}")  # fmt: skip
         refused: dict[str, list[str]] = {}
         for name, why in group["refused"].items():
             refused.setdefault(why, []).append(name)

@@ -289,8 +289,8 @@ def test_explain_reports_the_incomplete_sub_group_of_the_best_part(capsys: pytes
     assert set(group["placement"]) == {"leader-0", "worker-0", "worker-1"}
     print_tables(explain_pending(cluster.scheduler))
     lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
-    assert "sub-group worker: 2 can be placed now, 0 of at least 3 are running; 1 missing" in lines
-    assert "sub-group leader: 1 can be placed now, 0 of at least 1 are running" in lines
+    assert "sub-group worker: 2 can be placed now, 0 are running (minimum: 3); 1 missing" in lines
+    assert "sub-group leader: 1 can be placed now, 0 are running (minimum: 1)" in lines
 
 
 def test_explain_omits_sub_groups_for_a_gang_without_them() -> None:

@@ -67,6 +67,24 @@ def test_explain_shows_what_refuses_the_pod_as_a_whole(capsys: pytest.CaptureFix
     assert lines[2].split() == ["n", "yes", "7", "-", "-"]
 
 
+def test_the_counts_of_a_gang_agree_with_their_verbs(capsys: pytest.CaptureFixture[str]):
+    crew = {
+        "namespace": "a",
+        "name": "crew",
+        "reason": None,
+        "minCount": 3,
+        "placeable": 1,
+        "refused": {},
+        "placement": {},
+    }
+    parts = {"worker": {"minimum": 3, "started": 1, "placeable": 1}}
+    lines = _printed(capsys, {"pods": [], "groups": [crew | {"started": 1, "subGroups": parts}]})
+    assert "group a/crew: 1 pod can be placed now, 2 are needed" in lines
+    assert "  sub-group worker: 1 can be placed now, 1 is running (minimum: 3); 1 missing" in lines
+    lines = _printed(capsys, {"pods": [], "groups": [crew | {"started": 2}]})
+    assert "group a/crew: 1 pod can be placed now, 1 is needed" in lines
+
+
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """Standard output as a terminal of so many columns."""
