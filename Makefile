@@ -290,7 +290,7 @@ release-check: tools
 	$(BIN)/python -m deploy.release_check $(RELEASE_CHECK)
 
 constraints: $(DOCS)
-	@command -v uv >/dev/null || { echo 'make constraints needs uv: install uv' >&2; exit 1; }
+	@command -v uv >/dev/null || { echo 'make constraints needs uv; install uv' >&2; exit 1; }
 	@mkdir -p .cache
 	$(BIN)/python -m pip --disable-pip-version-check list --format=freeze --exclude-editable > .cache/constraints.txt
 	mv .cache/constraints.txt constraints.txt

@@ -58,7 +58,7 @@ def locked(text: str) -> dict[str, tuple[str, list[str]]]:
 def main() -> None:
     """Write both files."""
     if shutil.which("uv") is None:
-        sys.exit("deploy/lock.py needs uv: install uv")
+        sys.exit("deploy/lock.py needs uv; install uv")
     for name, what, requirements in (
         (RUNTIME, "the packages in the image", runtime()),
         (BUILD, "the packages that build the image's wheels", BUILD_TOOLS),

@@ -111,15 +111,14 @@ def test_numa_alignment_takes_one_value_and_its_arguments() -> None:
 
 def test_whole_and_shared_gpus_on_one_node_need_the_device_plugin_and_the_policies() -> None:
     for part in ("devicePlugin", "policies"):
-        assert "reservedGpus.enabled needs devicePlugin.enabled and policies.enabled: set both to true" in refusal(
+        assert "reservedGpus.enabled needs devicePlugin.enabled and policies.enabled; set both to true" in refusal(
             "--set", f"reservedGpus.enabled=true,{part}.enabled=false"
         )
 
 
 def test_what_the_go_version_did_names_the_values_that_it_needs() -> None:
-    assert "goCompatible.enabled needs webhook.sidecarImage, coordination.enabled: true: set them, too" in refusal(
-        "--set", "goCompatible.enabled=true"
-    )
+    needs = "goCompatible.enabled also needs webhook.sidecarImage, coordination.enabled: true; add this to the values"
+    assert needs in refusal("--set", "goCompatible.enabled=true")
 
 
 def test_values_of_a_chart_without_a_newer_option_are_enough() -> None:
@@ -390,4 +389,4 @@ def test_managed_namespaces_are_listed_or_selected_but_never_the_charts_own() ->
 
 def test_slurm_and_fluence_cannot_share_a_scheduler_name() -> None:
     text = refusal(*SLURM, "--set", "schedulerNames={fluence,slurm-bridge-scheduler}")
-    assert "slurmBridge.schedulerName must not be one of schedulerNames: slurm-bridge-scheduler" in text
+    assert "slurmBridge.schedulerName is also one of schedulerNames: slurm-bridge-scheduler; choose another" in text

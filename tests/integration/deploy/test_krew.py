@@ -75,5 +75,6 @@ def test_an_old_python_is_refused_in_one_line(tmp_path: Path) -> None:
     plugin = Plugin(tmp_path, status=1)
     done = plugin.call("status")
     assert done.returncode == 2
-    assert done.stderr == f"kubectl-fluence: {plugin.python} is not Python 3.11 or later: set FLUENCE_PYTHON\n"
+    remedy = "set FLUENCE_PYTHON to a newer interpreter"
+    assert done.stderr == f"kubectl-fluence: {plugin.python} is not Python 3.11 or later; {remedy}\n"
     assert not (plugin.store / "environment").exists()

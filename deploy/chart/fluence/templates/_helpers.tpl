@@ -135,35 +135,35 @@ startupProbe:
 {{- end }}
 {{- end }}
 
-{{/* Rejects fields in `config` that other objects of the chart depend on. */}}
+{{/* Rejects fields of `config` on which other objects of the chart depend. */}}
 {{- define "fluence.checkConfig" -}}
 {{- if (.Values.goCompatible).enabled -}}
 {{- $missing := list -}}
 {{- if not (and .Values.webhook.enabled (has "quantum" .Values.webhook.handlers)) }}{{ $missing = append $missing "webhook.handlers with quantum" }}{{ end -}}
 {{- if not .Values.webhook.sidecarImage }}{{ $missing = append $missing "webhook.sidecarImage" }}{{ end -}}
 {{- if not .Values.coordination.enabled }}{{ $missing = append $missing "coordination.enabled: true" }}{{ end -}}
-{{- if $missing }}{{ fail (printf "goCompatible.enabled needs %s: set them, too" (join ", " $missing)) }}{{ end -}}
+{{- if $missing }}{{ fail (printf "goCompatible.enabled also needs %s; add this to the values" (join ", " $missing)) }}{{ end -}}
 {{- end -}}
 {{- if and (.Values.reservedGpus).enabled (not (and .Values.devicePlugin.enabled .Values.policies.enabled)) -}}
-{{ fail "reservedGpus.enabled needs devicePlugin.enabled and policies.enabled: set both to true" }}
+{{ fail "reservedGpus.enabled needs devicePlugin.enabled and policies.enabled; set both to true" }}
 {{- end -}}
 {{- range $field, $remedy := dict
       "profiles" "use schedulerNames, requireInjectedEnv, pluginArguments and slurmBridge" -}}
-{{- if hasKey $.Values.config $field }}{{ fail (printf "config.%s is not allowed: %s" $field $remedy) }}{{ end -}}
+{{- if hasKey $.Values.config $field }}{{ fail (printf "config.%s is not allowed; %s" $field $remedy) }}{{ end -}}
 {{- end -}}
 {{- range $field := list "enabled" "host" "port" -}}
 {{- if hasKey (default dict $.Values.config.serving) $field -}}
-{{ fail (printf "config.serving.%s is not allowed: use host; probes, Services and NetworkPolicies depend on the chart's port" $field) }}
+{{ fail (printf "config.serving.%s is not allowed, because probes, Services and NetworkPolicies depend on the chart's value; remove it, and set host to change the address" $field) }}
 {{- end -}}
 {{- end -}}
 {{- range $field := list "enabled" "name" "namespace" -}}
 {{- if hasKey (default dict $.Values.config.leaderElection) $field -}}
-{{ fail (printf "config.leaderElection.%s is not allowed: roles, replicas and policies depend on the chart's value" $field) }}
+{{ fail (printf "config.leaderElection.%s is not allowed, because roles, replicas and policies depend on the chart's value; remove it" $field) }}
 {{- end -}}
 {{- end -}}
 {{- end }}
 
-{{/* The scheduler's configuration with the overrides of the values. */}}
+{{/* The scheduler's configuration with the overrides from the values. */}}
 {{- define "fluence.config" -}}
 {{- include "fluence.checkConfig" . -}}
 {{- $args := mergeOverwrite (dict "requireInjectedEnv" (and .Values.webhook.enabled .Values.requireInjectedEnv)) (ternary (dict "goCompatible" true) dict (default false (.Values.goCompatible).enabled)) (deepCopy .Values.pluginArguments) -}}
@@ -175,7 +175,7 @@ startupProbe:
 {{- end -}}
 {{- with .Values.slurmBridge -}}
 {{- if .enabled -}}
-{{- if has .schedulerName $.Values.schedulerNames }}{{ fail (printf "slurmBridge.schedulerName must not be one of schedulerNames: %s" .schedulerName) }}{{ end -}}
+{{- if has .schedulerName $.Values.schedulerNames }}{{ fail (printf "slurmBridge.schedulerName is also one of schedulerNames: %s; choose another" .schedulerName) }}{{ end -}}
 {{- $args := mergeOverwrite (dict "url" .url "tokenFile" "/etc/fluence/slurm/auth-token") (deepCopy .arguments) -}}
 {{- if ne .schedulerName "slurm-bridge-scheduler" }}{{ $args = set $args "schedulerName" .schedulerName }}{{ end -}}
 {{- $profiles = append $profiles (dict "schedulerName" .schedulerName "plugins" (concat (list (dict "name" "fluence" "enabled" false) (dict "name" "DynamicResources" "enabled" false) (dict "name" "slurm-bridge" "args" $args)) $gpus)) -}}
@@ -202,7 +202,7 @@ subjects:
     namespace: {{ .root.Release.Namespace }}
 {{- end }}
 
-{{/* A PodDisruptionBudget: a drain evicts one replica at a time: (dict "root" $ "name" …) */}}
+{{/* A PodDisruptionBudget, so that a drain evicts one replica at a time: (dict "root" $ "name" …) */}}
 {{- define "fluence.disruptionBudget" -}}
 apiVersion: policy/v1
 kind: PodDisruptionBudget
@@ -222,7 +222,7 @@ spec:
 {{- end -}}
 {{- end }}
 
-{{/* A NetworkPolicy: (dict "root" $ "name" … "ingress" (list 8080) "api" true), with "more" ports, and "from" peers */}}
+{{/* A NetworkPolicy: (dict "root" $ "name" … "ingress" (list 8080) "api" true), optionally with "more" egress ports and "from" peers */}}
 {{- define "fluence.networkPolicy" -}}
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
