@@ -1,8 +1,8 @@
 """Writes the hashed requirements of the image: `python deploy/lock.py`, or `make constraints`. Needs uv on the PATH.
 
-The image's build installs from them with `--require-hashes`. constraints.txt has no hashes: pip would then require them
-of the project itself, too, which `make setup` installs from its folder. The files have the hashes of each version's
-wheels and sdist, for all platforms and Pythons.
+The image's build installs from them with `--require-hashes`. constraints.txt has no hashes: with hashes, pip would
+require them for the project itself, too, which `make setup` installs from its folder. The files have the hashes of each
+version's wheels and sdist, for all platforms and Pythons.
 """
 
 from __future__ import annotations

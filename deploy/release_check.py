@@ -36,9 +36,12 @@ _REQUIRED = ("Name", "Version", "Summary", "License-Expression", "Requires-Pytho
              "Keywords", "Description-Content-Type")  # fmt: skip
 _MEGABYTE = 1_000_000
 ELSEWHERE = (
-    ("wheels of fluxion-cy", "for other Pythons, aarch64, musl and macOS: cibuildwheel, in the release workflow"),
-    ("images", "on Docker's base images, and for arm64; SBOM and provenance: buildx, in the release workflow"),
-    ("pushing", "wheels to PyPI, images and chart to ghcr.io: the release workflow, for a tag"),
+    (
+        "wheels of fluxion-cy",
+        "for other Pythons, aarch64, musl and macOS: built by cibuildwheel in the release workflow",
+    ),
+    ("images", "on Docker's base images and for arm64, SBOM and provenance: built by buildx in the release workflow"),
+    ("pushing", "wheels to PyPI, images and chart to ghcr.io: pushed by the release workflow for a tag"),
 )
 """The parts of a release that one machine cannot build."""
 
