@@ -20,7 +20,7 @@ from session_scheduler.framework.session import Session
 from session_scheduler.framework.statement import Operation, PlacementResult, Statement
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.groups import Group, Phase, Task, unique_classes
-from session_scheduler.model.preferred_levels import preferred_levels
+from session_scheduler.model.preferred_levels import preferred_levels, wrong_levels
 from session_scheduler.model.refusals import Refusal
 from session_scheduler.model.sub_groups import (
     SUB_GROUP_LABEL,
@@ -105,7 +105,7 @@ def group_refusal(session: Session, group: Group) -> Refusal | None:
         return Refusal(f"{name} is being deleted: the scheduler no longer places its pods", GANG_SCHEDULING)
     if group.ref.refusal is not None:
         return group.ref.refusal
-    reason = wrong_sub_groups(group)
+    reason = wrong_sub_groups(group) or wrong_levels(group.pod_group)
     if reason is not None:
         return Refusal(reason, GANG_SCHEDULING)
     for call in session.calls.functions("prefilter"):

@@ -43,7 +43,7 @@ def expression_problem(requirement: LabelSelectorRequirement) -> str | None:
     count = _VALUE_COUNTS.get(operator)
     if count is None:
         return f"operator: {operator!r} is unknown; use one of {', '.join(_VALUE_COUNTS)}"
-    if not _is_label_key(requirement.key):
+    if not is_label_key(requirement.key):
         return f"key: {requirement.key!r} is not a valid label key"
     allowed, wanted = count
     if not allowed(len(values)):
@@ -75,6 +75,7 @@ def term_problem(term: NodeSelectorTerm) -> str | None:
     return None
 
 
-def _is_label_key(key: str) -> bool:
+def is_label_key(key: str) -> bool:
+    """Whether the text is a valid key of a label."""
     domain, slash, name = key.rpartition("/")
     return _NAME.fullmatch(name) is not None and (not slash or _DOMAIN.fullmatch(domain) is not None)

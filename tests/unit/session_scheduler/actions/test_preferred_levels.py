@@ -189,7 +189,26 @@ def test_every_evaluation_decides_the_same(count: int) -> None:
     check_evaluations(scenario)
 
 
-def test_the_annotation_lists_at_most_eight_labels() -> None:
+def test_the_annotation_lists_up_to_eight_labels() -> None:
     assert preferred_levels(None) == preferred_levels(pod_group("g")) == ()
     assert preferred_levels(group("g", 1, " a , ,b,")) == ("a", "b")
-    assert preferred_levels(group("g", 1, ",".join("abcdefghij"))) == tuple("abcdefgh")
+    assert preferred_levels(group("g", 1, ",".join("abcdefgh"))) == tuple("abcdefgh")
+
+
+@pytest.mark.parametrize(
+    ("levels", "problem"),
+    [
+        (",".join("abcdefghi"), "names 9 labels; write at most 8; or remove the annotation"),
+        (f"{BLOCK},the spine", "has the invalid entry 'the spine'; write comma-separated label keys"),
+        (f"{BLOCK},example.com/", "has the invalid entry 'example.com/'; write comma-separated label keys"),
+    ],
+)
+@pytest.mark.parametrize("minimum", [None, 2])
+def test_an_invalid_annotation_rejects_the_group_until_it_is_corrected(
+    minimum: int | None, levels: str, problem: str
+) -> None:
+    found = network().add(group("g", minimum, levels), members("g", 2)).schedule()
+    for number in range(2):
+        found.assert_pending(f"g-{number}", f"PodGroup default/g: metadata.annotations[{PREFER_WITHIN}] {problem}")
+    found.add(group("g", minimum)).schedule().assert_all_bound()
+    assert len(used(found, "g")) == 1
