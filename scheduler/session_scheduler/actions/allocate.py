@@ -300,7 +300,7 @@ def attempt_statement(session: Session, result: PlacementResult) -> Iterator[Sta
 def _fail_attempt(session: Session, result: PlacementResult, refusal: Refusal) -> None:
     """Reset the state that the undone statement leaves stale, and set the result's refusal."""
     session.evaluator.forget_boards()
-    session.ledger.to_end.clear()
+    session.ledger.spare_victims()
     for task, node in result.nominated_before.items():  # the nominations decided since are never written
         session.ledger.nominate(task, node)
     result.nominated.clear()

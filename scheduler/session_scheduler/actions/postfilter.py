@@ -125,7 +125,7 @@ def _run_plugins_once(
     of_task = task.cls.index if reclaims or limited is not None else session.evaluator.alike(task)
     key = (of_task, task.preemptor_priority, task.pod.spec.preemption_policy, alone, session.nominated.left_out(task),
            limited, offered)  # fmt: skip
-    state = (session.ledger.committed, session.nominations.version)
+    state = (session.ledger.committed, session.ledger.choices, session.nominations.version)
     known = None if session.evaluator.naive else session.trials.no_preemption.get(key)
     if known is not None and known.state == state and session.nominations.node_of(task) is None:
         session.runner.note_rejected(task, known.rejectors.of_nodes)
@@ -170,11 +170,7 @@ def _apply(
     if isinstance(answer, Preemption):
         for task, node in answer.nominated.items():
             nominate(session, result, task, node)
-        budgets = session.snapshot.cache.budgets.now()
-        ledger = session.ledger
-        budgets.use(task for task in answer.victims if not ledger.is_ending(task))
-        ledger.to_end.update(task.uid for task in answer.victims)
-        ledger.touched.extend(task.row for task in answer.victims if task.row >= 0)  # they change the ranking of nodes
+        session.ledger.choose_victims(answer.victims)
         return [answer]
     if answer is None:
         return []

@@ -198,7 +198,8 @@ class Reclaiming:
     def _case(self, group: Group) -> _Case:
         """What a group may reclaim in the current state. The trial's own changes do not affect it."""
         session = self._session
-        state = session.ledger.committed, session.nominations.version, len(session.ledger.to_end)
+        ledger = session.ledger
+        state = ledger.committed, ledger.choices, bool(ledger.to_end), session.nominations.version
         if self._state != state or session.evaluator.naive:
             self._state = state
             self._cases, self._last = {}, None
@@ -270,8 +271,8 @@ class Reclaiming:
     def _simulated(self) -> list[Change]:
         """The changes from the decided state: tasks with a simulated removal, and victims chosen in this attempt."""
         session = self._session
-        tasks = (session.snapshot.cache.tasks.get(uid) for uid in session.ledger.to_end)
-        victims = [task for task in tasks if task is not None and task.uid not in session.snapshot.cache.preempted]
+        preempted = session.snapshot.cache.preempted
+        victims = [task for uid, task in session.ledger.to_end.items() if uid not in preempted]
         removed = [task for task in session.ledger.away if not session.leaves(task)]
         gone = [task for task in victims if task not in session.ledger.away]
         return [*self._changes(filter(session.queues.concerns, gone), -1),

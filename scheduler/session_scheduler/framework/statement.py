@@ -7,7 +7,7 @@ Actions open one for each group; `binding` executes the `Decision` that a commit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any, Final, Self
@@ -158,8 +158,10 @@ class Ledger:
         """The rows of all changes, in order. Each board remembers how far it has read."""
         self.committed = 0
         """The number of committed statements with changes."""
-        self.to_end: set[str] = set()
-        """Pods (uids) to evict for tasks of the current group."""
+        self.to_end: dict[str, Task] = {}
+        """By pod uid: the tasks to evict for tasks of the current group."""
+        self.choices = 0
+        """Incremented whenever victims are chosen, or spared again."""
         self.away: dict[Task, None] = {}
         """The running tasks whose removal is being simulated."""
         self._cache = cache
@@ -245,6 +247,27 @@ class Ledger:
         row = self._row_of.get(self._nominations.node_of(task) or "", -1)
         if row >= 0:
             self.touched.append(row)
+
+    def choose_victims(self, victims: Iterable[Task]) -> None:
+        """Note tasks to evict for the current group: from now on their eviction costs other tasks nothing."""
+        victims = list(victims)
+        self._cache.budgets.now().use(task for task in victims if not self.is_ending(task))
+        self.to_end.update((task.uid, task) for task in victims)
+        self._touch_victims(victims)
+
+    def spare_victims(self) -> None:
+        """Undo `choose_victims`: the current group's attempt failed."""
+        victims = list(self.to_end.values())
+        self.to_end.clear()
+        for task in victims:
+            if not self.is_ending(task):
+                self._cache.budgets.now().spare(task)
+        self._touch_victims(victims)
+
+    def _touch_victims(self, victims: Sequence[Task]) -> None:
+        """Note a change on the rows of the victims, because it changes the ranking of these nodes."""
+        self.choices += bool(victims)
+        self.touched.extend(task.row for task in victims if task.row >= 0)
 
     def remove(self, task: Task) -> None:
         """Simulate removing a running task from its node. For trials. Raises PluginError."""

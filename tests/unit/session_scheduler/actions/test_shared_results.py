@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from session_scheduler import Session, hookimpl
+from session_scheduler.builtin.default_preemption import DefaultPreemption
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
+from session_scheduler.hookspecs import NoPreemption, Preemption, Trial
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
-from session_scheduler.model.objects import Pod
+from session_scheduler.model.objects import Pod, PodStatus
 from session_scheduler.testing import FakeCluster, pod, pod_group
+
+from ..builtin.test_default_preemption import budget
 
 NON_PREEMPTIBLE = {"fluence.flux-framework.org/preemptibility": "non-preemptible"}
 EVALUATIONS = "naive", "board", "heap"
@@ -127,3 +132,43 @@ def test_a_gang_with_a_bind_in_flight_is_no_victim_on_its_other_nodes(evaluation
     cluster.run(ByName())
     cluster.assert_bound("b3", "n4")
     assert nominated(cluster, "a", "c") == {"a": True, "c": False}
+
+
+class FailsAfterChoosing(DefaultPreemption):
+    """Evicts the pods on n1 and n2 for g-1, which goes to another node, and fails for g-3."""
+
+    @hookimpl
+    def postfilter(self, session: Session, trial: Trial) -> Preemption | NoPreemption | None:
+        task = trial.tasks[0]
+        if task.name == "g-1":
+            victims = [*session.snapshot.cache.tasks_on("n1"), *session.snapshot.cache.tasks_on("n2")]
+            return Preemption({task: "small"}, tuple(victims), "small")
+        if task.name == "g-3":
+            raise RuntimeError("no answer for g-3")
+        return super().postfilter(session, trial)
+
+
+@pytest.mark.parametrize("protected", [False, True])
+@pytest.mark.parametrize("evaluation", EVALUATIONS)
+def test_victims_of_a_failed_attempt_cost_the_next_group_as_much_as_others(evaluation: Any, protected: bool) -> None:
+    """The dry runs for g-2 find one of the victims for g-1 free of cost. The disruption budget allows two evictions."""
+    cluster = FakeCluster(checked=False, evaluation=evaluation).nodes(3, cpu="4").node("small", cpu="1")
+    cluster.add([budget("b", 2, {"app": "low"})] if protected else [])
+    cluster.add(pod(f"low-{n}", cpu="4", priority=4 - n, bound_to=f"n{n}", labels={"app": "low"}) for n in (1, 2, 3))
+    cluster.add(pod_group("g", None), pod("g-0", group="g", priority=10, bound_to="small"))
+    cluster.add(pod(f"g-{n}", group="g", cpu="4", priority=10) for n in (1, 2, 3)).pod("next", cpu="4", priority=10)
+    cluster.run(ByName(), FailsAfterChoosing())
+    cluster.assert_pending("g-1", "no answer for g-3")
+    assert cluster.find(Pod, "next").status.nominated_node_name == "n3"
+
+
+@pytest.mark.parametrize("evaluation", EVALUATIONS)
+def test_more_victims_for_a_nominated_pod_count_for_the_next_group(evaluation: Any) -> None:
+    """The pod keeps its nomination, so the nominations are the same before and after."""
+    config = SchedulerConfig(queues=(QueueConfig(name="q", limit={"cpu": 13}),))
+    cluster = FakeCluster(checked=False, evaluation=evaluation, config=config).node("n1", cpu="8").node("n2", cpu="1")
+    cluster.add(pod(f"low{n}", cpu=cpu, priority=1, bound_to=f"n{n}", queue="q") for n, cpu in ((1, 8), (2, 1)))
+    first = pod("p1", cpu="4", priority=10, queue="q")
+    cluster.add(replace(first, status=PodStatus(nominated_node_name="n1")), pod("p2", cpu="4", priority=10, queue="q"))
+    cluster.run(ByName())
+    assert nominated(cluster, "p1", "p2") == {"p1": True, "p2": True}
