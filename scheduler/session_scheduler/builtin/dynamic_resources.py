@@ -253,8 +253,9 @@ class DynamicResources:
         return state.specs
 
     def _allocation(self, claim: ResourceClaim) -> Allocation | None:
-        """The claim's allocation, in its status or held here."""
-        return claim.status.allocation or self._holdings.of(claim)
+        """The claim's allocation, in its status or held here; without the one that a simulated removal frees."""
+        written = None if self._holdings.is_freed(claim) else claim.status.allocation
+        return written or self._holdings.of(claim)
 
     @hookimpl
     def filter(self, cls: TaskClass, nodes: NodeView, mask: BoolColumn, state: _State) -> None:
@@ -317,7 +318,7 @@ class DynamicResources:
                 if variant.devices.requests or (state.extended and specs):
                     specs[f"{cls.namespace}/<extended-resources>"] = variant
                 for limits, alike in self._limits.on(cls, open_claims, nodes, all_rows):
-                    for nominated, rows in self._nominated(nodes, alike):
+                    for nominated, rows in self._nominated(nodes, alike, specs):
                         names, left = [*specs, *nominated], [*nominated.values()]
                         numbers = nodes.row_numbers[rows]
                         outcomes, indices = self._evaluator.outcomes([*specs.values()], numbers, left, limits)
@@ -335,9 +336,11 @@ class DynamicResources:
             verdicts.fits &= ~unusable
         return verdicts
 
-    def _nominated(self, nodes: NodeView, indices: Any) -> list[tuple[dict[str, ResourceClaimSpec], Any]]:
+    def _nominated(
+        self, nodes: NodeView, indices: Any, own: Collection[str]
+    ) -> list[tuple[dict[str, ResourceClaimSpec], Any]]:
         """The claims for which devices must be left to the nominated pods that are counted, each with its nodes'
-        indices.
+        indices. `own`: the open claims (keys) of the pod itself, whose devices it shares with nominated pods.
         """
         session = self._opened.session
         counted = session.nominated.counted if session is not None else {}
@@ -345,16 +348,19 @@ class DynamicResources:
             return [({}, indices)]
         found: dict[tuple[str, ...], tuple[dict[str, ResourceClaimSpec], list[int]]] = {}
         for index in indices.tolist():
-            claims = self._needed_by(counted.get(int(nodes.row_numbers[index]), ()), nodes, index)
+            claims = self._needed_by(counted.get(int(nodes.row_numbers[index]), ()), nodes, index, own)
             found.setdefault(tuple(claims), (claims, []))[1].append(index)
         return [(claims, np.array(rows)) for claims, rows in found.values()]
 
-    def _needed_by(self, tasks: Iterable[Task], nodes: NodeView, index: int) -> dict[str, ResourceClaimSpec]:
-        """The claims that pods on a node need devices for, also those for their extended resources."""
+    def _needed_by(
+        self, tasks: Iterable[Task], nodes: NodeView, index: int, own: Collection[str]
+    ) -> dict[str, ResourceClaimSpec]:
+        """The claims that pods on a node need devices for, also those for their extended resources, without `own`."""
         found: dict[str, ResourceClaimSpec] = {}
         for task in tasks:
             claims = self._claims_of(task)
-            found |= {claim.key: claim.spec for claim in claims if self._allocation(claim) is None}
+            found |= {claim.key: claim.spec for claim in claims
+                      if claim.key not in own and self._allocation(claim) is None}  # fmt: skip
             names = {name: one for name, one in self._extended.among(task.cls.requests).items()
                      if not nodes.allocatable(name)[index]}  # fmt: skip
             if names and not any(EXTENDED_CLAIM in claim.metadata.annotations for claim in claims):
@@ -419,11 +425,11 @@ class DynamicResources:
             return
         open_claims = []
         for claim in state.claims:
-            held = self._holdings.of(claim) if claim.status.allocation is None else None
-            if held is not None:
-                self._holdings.hold(task.uid, claim, held)
-            elif claim.status.allocation is None:
+            found = self._allocation(claim)
+            if found is None:
                 open_claims.append(claim)
+            elif claim.status.allocation is None or self._holdings.is_freed(claim):
+                self._holdings.hold(task.uid, claim, found)
         special = self._special_claim(session, task, state)
         if special is not None:
             open_claims.append(special)
@@ -432,15 +438,16 @@ class DynamicResources:
         self._evaluator.attempt(task.cls.namespace)
         limits = self._limits.of(task.cls, open_claims if special is None else open_claims[:-1])
         expected = session.yields_to((task,), (event.node,)).get(event.node, ())
-        left = [*self._needed_by(expected, session.table.all_rows(), task.row).values()] if expected else []
+        own = [claim.key for claim in open_claims]
+        left = [*self._needed_by(expected, session.table.all_rows(), task.row, own).values()] if expected else []
         classes = session.objects(DeviceClass)
-        found = self._evaluator.allocated(open_claims, task.row, classes, limits, left)
-        if found is None:
+        chosen = self._evaluator.allocated(open_claims, task.row, classes, limits, left)
+        if chosen is None:
             return  # the task was placed without this filter: there is nothing to write
-        for claim, allocation in zip(open_claims, found, strict=True):
+        for claim, allocation in zip(open_claims, chosen, strict=True):
             self._holdings.hold(task.uid, claim, allocation)
         if special is not None:
-            self._special[task.uid].allocation = found[-1]
+            self._special[task.uid].allocation = chosen[-1]
 
     def _special_claim(self, session: Session, task: Any, state: _State) -> ResourceClaim | None:
         """The claim for the extended resources that the pod's node does not offer itself."""

@@ -399,7 +399,7 @@ class _Bound:
         """How much of a resource is left, including what these claims count with."""
         counted = self._use.claims
         own = sum(counted.amounts(claim).get(resource, 0) for claim in claims
-                  if counted.counts_in(claim, self.queue, self._counts_in))  # fmt: skip
+                  if claim in self._claims or counted.counts_in(claim, self.queue, self._counts_in))  # fmt: skip
         return self.most[resource] - self._now(resource) + own
 
     def _now(self, resource: str) -> int:

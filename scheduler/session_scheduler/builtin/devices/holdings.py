@@ -46,8 +46,8 @@ class Holdings:
         """Written claims that the watch does not show yet, or no longer shows."""
         self._gone: set[str] = set()
         """The pods (uids) whose removal is simulated."""
-        self._freed: dict[str, Allocation] = {}
-        """By claim: the allocations that this frees."""
+        self._freed: dict[str, tuple[Allocation, Held | None]] = {}
+        """By claim: the allocations that this frees, and how they were held."""
 
     # ------------------------------------------------------------------ watched claims
 
@@ -158,7 +158,8 @@ class Holdings:
                 self._forget(uid)
                 seen = self._seen.get(held.claim.key)
                 same = seen is not None and seen.metadata.uid == uid
-                self._count(uid, seen.status.allocation if seen is not None and same else None)
+                known = seen.status.allocation if seen is not None and same else None
+                self._count(uid, None if uid in self._freed else known)
 
     def wrote(self, claim: ResourceClaim) -> None:
         """Note that the claim was written."""
@@ -180,22 +181,32 @@ class Holdings:
     # ------------------------------------------------------------------ simulated removal
 
     def remove(self, pod: str, claims: Iterable[ResourceClaim]) -> None:
-        """Simulate the end of a pod (uid): its claims that are reserved for no other pod become free."""
+        """Simulate the end of a pod (uid): its claims that are reserved and held for no other pod become free."""
         self._gone.add(pod)
         for claim in claims:
             uid, users = claim.metadata.uid, {one.uid for one in claim.status.reserved_for}
-            allocation = self._counted.get(uid)
+            allocation, held = self._counted.get(uid), self._held.get(uid)
+            if users and held is not None:
+                users |= held.pods
             if users and users <= self._gone and allocation is not None:
-                self._freed[uid] = allocation
+                self._freed[uid] = allocation, self._held.pop(uid, None)
                 self._count_in(self._counted, uid, None)
+
+    def is_freed(self, claim: ResourceClaim) -> bool:
+        """Whether this frees the claim: its controller deallocates it once its last user is gone."""
+        return claim.metadata.uid in self._freed
 
     def put_back(self, pod: str, claims: Iterable[ResourceClaim]) -> None:
         """Undo `remove`."""
         self._gone.discard(pod)
         for claim in claims:
-            allocation = self._freed.pop(claim.metadata.uid, None)
+            uid = claim.metadata.uid
+            allocation, held = self._freed.pop(uid, (None, None))
             if allocation is not None:
-                self._count_in(self._counted, claim.metadata.uid, allocation)
+                self._count_in(self._counted, uid, allocation)
+            if held is not None:
+                self._held[uid] = held
+                self._decided(held.claim.key, held.allocation)
 
     # ------------------------------------------------------------------ the end of claims
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from session_scheduler.framework.session import Session
 from session_scheduler.model.devices import DeviceClass, ResourceClaim, ResourceSlice
 from session_scheduler.model.groups import Phase, Task
-from session_scheduler.model.objects import KubeObject
+from session_scheduler.model.objects import KubeObject, Pod
 from session_scheduler.testing import FakeCluster, node, pod, pod_group
 
 from ....tools.examples import examples
@@ -104,6 +104,20 @@ def seen(cluster: FakeCluster) -> object:
     return placements, reasons, nominated, allocated
 
 
+def assert_usable(cluster: FakeCluster) -> None:
+    """Each device is in one claim, and the claims of a pod are allocated on its node and reserved for the pod."""
+    claims = {one.key: one for one in cluster.memory.objects(ResourceClaim)}
+    found = [(one.pool, one.device) for each in claims.values() if each.status.allocation is not None
+             for one in each.status.allocation.devices.results]  # fmt: skip
+    assert len(found) == len(set(found))
+    for each in cluster.memory.objects(Pod):
+        for entry in each.spec.resource_claims if each.spec.node_name else ():
+            status = claims[f"default/{entry['resourceClaimName']}"].status
+            assert status.allocation is not None
+            assert {one.pool for one in status.allocation.devices.results} == {each.spec.node_name}
+            assert each.metadata.uid in {one.uid for one in status.reserved_for}
+
+
 @settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(machines(), users("old"), users("new"), plugins())
 def test_all_evaluation_modes_decide_the_same_about_claims(some, old, new, chosen):
@@ -116,6 +130,7 @@ def test_all_evaluation_modes_decide_the_same_about_claims(some, old, new, chose
         for _ in range(2):
             cluster.run(cycles=2)
             answers[-1].append(seen(cluster))
+            assert_usable(cluster)
     assert answers[0] == answers[1]
     assert answers[0] == answers[2]
 
