@@ -135,29 +135,28 @@ class Proportion:
     @hookimpl
     def prepare(self, session: Session, cls: TaskClass) -> Prepared | Skip:
         """The bounds on device resources that a task has on some nodes only. A class of such tasks has one queue."""
-        use, devices = session.queues, session.queues.devices
-        if not use.active or not devices.by_node:
+        if not session.queues.active or not session.queues.devices.by_node:
             return SKIP
-        group = session.snapshot.cache.group_of_class(cls)
-        found = [(bound, one, need) for bound in _bounds(use, group)
-                 for one, need in devices.decided_by_node(cls, bound.most)]  # fmt: skip
+        found = _on_nodes(session, cls, {})
         if not found:
             return SKIP
-        return Prepared(found, Scope.ANY, SKIP, claims_key=lambda: None)  # the filter notes the class that it rejects
+        # without a key for claims, because the filter notes the class that it rejects
+        return Prepared(found, Scope.ANY, SKIP, claims_key=lambda: None, counts_nominated=True)
 
     @hookimpl
     def filter(self, session: Session, cls: TaskClass, nodes: NodeView, mask: BoolColumn, state: _OnNodes) -> None:
         """Clear the nodes on which a task would exceed a bound on a device resource."""
-        for bound, one, need in state:
+        for bound, one, need in _with_ahead(session, cls, state):
             if bound.why_not(one.name, need) is not None:
-                self._note((cls,), bound.queue, session.queues.counts(bound.queue).freed)
+                freed = session.queues.counts(bound.queue).freed
+                self._note((cls,), bound.queue, _BY_NOMINATIONS if bound.freed == _BY_NOMINATIONS else freed)
                 mask &= ~one.mask(nodes)
 
     @hookimpl
-    def reasons(self, nodes: NodeView, state: _OnNodes) -> Mapping[str, BoolColumn]:
+    def reasons(self, session: Session, cls: TaskClass, nodes: NodeView, state: _OnNodes) -> Mapping[str, BoolColumn]:
         """The message of the exceeded bound."""
         found: dict[str, BoolColumn] = {}
-        for bound, one, need in state:
+        for bound, one, need in _with_ahead(session, cls, state):
             why = bound.why_not(one.name, need)
             if why is not None:
                 found[why] = one.mask(nodes)
@@ -345,25 +344,39 @@ class _Bound:
         self._claims: set[str] = set()
         """The claims in `_more`."""
 
-    def add_nominated(self, nominated: Mapping[str, Mapping[NominatedKind, int]]) -> None:
+    def add_nominated(self, nominated: _Nominated) -> None:
         """Count the tasks, by queue and kind, that are nominated in this queue and those below it."""
         for queue, kinds in nominated.items():
-            for (_, kept, cls), count in kinds.items() if self.queue in self._use.tree.path(queue) else ():
+            for (_, kept, cls, devices), count in kinds.items() if self.queue in self._use.tree.path(queue) else ():
                 if kept or not self._non_preemptible:
-                    self.add(cls, count)
+                    self._add(cls, self._needs(cls, dict(devices)), count)
         self.freed = _BY_NOMINATIONS
 
-    def add(self, cls: TaskClass, count: int = 1) -> None:
-        """Count this number of further tasks of a class."""
-        add_each(self._more, self._needs(cls), count)
+    def leave_out_victims(self, session: Session) -> None:
+        """Do not count the device resources of victims: nominated pods replace them."""
+        if self._non_preemptible:
+            return
+        add_each(self._more, self._use.counts(self.queue).leaving, -1)
+        preempted, path = session.snapshot.cache.preempted, self._use.tree.path
+        for uid, task in session.ledger.to_end.items():  # those of the same attempt
+            if uid not in preempted and task.node is not None and self.queue in path(task.group.queue):
+                add_each(self._more, self._use.devices_of(task), -1)
+
+    def add(self, cls: TaskClass) -> None:
+        """Count a further task of a class."""
+        self._add(cls, self._needs(cls, self._use.devices.certain(cls)), 1)
+
+    def _add(self, cls: TaskClass, needs: Mapping[str, int], count: int) -> None:
+        add_each(self._more, needs, count)
         self._claims.update(cls.claims)
 
-    def _needs(self, cls: TaskClass) -> Mapping[str, int]:
-        """What a task of this class adds. A claim that pods of the queue already use adds nothing."""
+    def _needs(self, cls: TaskClass, devices: Mapping[str, int]) -> Mapping[str, int]:
+        """What a task of this class with these device resources adds. A claim that pods of the queue already use adds
+        nothing.
+        """
         counted = self._use.claims
         new = [claim for claim in cls.claims
                if claim not in self._claims and not counted.counts_in(claim, self.queue, self._counts_in)]  # fmt: skip
-        devices = self._use.devices.certain(cls)
         if not new and not devices:
             return cls.queue_amounts
         needs = {**cls.queue_amounts, **devices}
@@ -373,7 +386,7 @@ class _Bound:
 
     def exceeded_by(self, cls: TaskClass) -> str | None:
         """The reason if one more task of the class exceeds the bound: queue, resource, and amounts."""
-        needs = self._needs(cls)
+        needs = self._needs(cls, self._use.devices.certain(cls))
         for resource in self.most:
             need = needs.get(resource, 0)
             why = self.why_not(resource, need) if need else None
@@ -406,8 +419,27 @@ class _Bound:
         return self._allocated.get(resource, 0) + self._more.get(resource, 0)
 
 
+_Nominated = Mapping[str, Mapping[NominatedKind, int]]
+"""By queue: the number of nominated tasks of each kind."""
 _OnNodes = Sequence[tuple[_Bound, DeviceResource, int]]
 """The bounds on device resources that depend on the node, each with what one task has of it there."""
+
+
+def _on_nodes(session: Session, cls: TaskClass, nominated: _Nominated) -> _OnNodes:
+    """The bounds of a class that depend on the node, with the nominated pods for which a task must leave room."""
+    use, found = session.queues, list[tuple[_Bound, DeviceResource, int]]()
+    for bound in _bounds(use, session.snapshot.cache.group_of_class(cls)):
+        if nominated:
+            bound.add_nominated(nominated)
+            bound.leave_out_victims(session)
+        found += [(bound, one, need) for one, need in use.devices.decided_by_node(cls, bound.most)]
+    return found
+
+
+def _with_ahead(session: Session, cls: TaskClass, bounds: _OnNodes) -> _OnNodes:
+    """The same bounds, with the nominated pods that are counted while the filters run."""
+    nominated = session.nominated.kinds_ahead()
+    return _on_nodes(session, cls, nominated) if nominated else bounds
 
 
 def _bounds(use: QueueUse, group: Group) -> Iterator[_Bound]:

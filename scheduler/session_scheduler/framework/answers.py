@@ -69,6 +69,10 @@ class Prepared(msgspec.Struct, frozen=True):
     instead of the claims' names, or None if they depend on these claims only. A promise: pods that differ only in their
     claims, and have equal keys, get equal answers. The scheduler then evaluates them once.
     """
+    counts_nominated: bool = False
+    """Whether the filter also counts nominated pods, on whatever nodes (`session.nominated.kinds_ahead`). If there are
+    any for which a task must leave room, the scheduler calls it with and without them.
+    """
 
 
 class Preemption(msgspec.Struct, frozen=True, eq=False):

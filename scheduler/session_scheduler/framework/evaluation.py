@@ -43,6 +43,8 @@ class Filtering(Protocol):
 
     plugin: str
     scope: Scope
+    counts_nominated: bool
+    """Whether it counts nominated pods on other nodes, too (`Prepared.counts_nominated`)."""
 
     @property
     def key(self) -> Hashable | None:
@@ -90,12 +92,15 @@ class Evaluation:
     """The plugins that may reject a node for the class."""
     any_filters: bool = field(init=False)
     """Whether a filter's answer for one node may change with a placement on another."""
+    counts_nominated: bool = field(init=False)
+    """Whether a filter counts nominated pods on other nodes, too."""
     heap_safe: bool = field(init=False)
     """Whether a pick changes the answers of its own row only, so that a heap of rows stays in order."""
 
     def __post_init__(self) -> None:
         self.filter_plugins = frozenset([filtering.plugin for filtering in self.filters])
         self.any_filters = any(filtering.scope is Scope.ANY for filtering in self.filters)
+        self.counts_nominated = any(filtering.counts_nominated for filtering in self.filters)
         self.heap_safe = not self.any_filters and all(
             one.scope is Scope.STATIC or (one.scope is Scope.NODE and one.normalise is Normalise.NONE)
             for one in self.scores
@@ -158,6 +163,7 @@ def _part(session: object, cls: TaskClass, plugin: PluginCalls) -> Part:
     if plugin.prepare and isinstance(state, Refusal):
         return Part(plugin.prepare.refusal(state))
     filtering, scoring, required, claims_key = plugin.filter, plugin.score, None, None
+    counts_nominated = isinstance(state, Prepared) and state.counts_nominated
     if isinstance(state, Prepared) and plugin.prepare:
         filtering, scoring = _narrowed(filtering, state.filter_scope), _narrowed(scoring, state.score_scope)
         if state.required_free is not None:
@@ -167,7 +173,7 @@ def _part(session: object, cls: TaskClass, plugin: PluginCalls) -> Part:
         state = state.state
     return Part(
         None,
-        _HookFiltering(session, cls, filtering, plugin, state, required) if filtering else None,
+        _HookFiltering(session, cls, filtering, plugin, state, required, counts_nominated) if filtering else None,
         _HookScoring(session, cls, scoring, state) if scoring else None,
         claims_key,
     )
@@ -192,7 +198,9 @@ def _narrowed(call: _Call | None, scope: Scope | Skip) -> _Call | None:
 class _HookFiltering:
     """A plugin's hook `filter`, and the hooks that explain it."""
 
-    __slots__ = ("_call", "_cls", "_hooks", "_required", "_session", "_state", "key", "plugin", "scope")
+    __slots__ = (
+        "_call", "_cls", "_hooks", "_required", "_session", "_state", "counts_nominated", "key", "plugin", "scope",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -202,8 +210,10 @@ class _HookFiltering:
         hooks: PluginCalls,
         state: Any,
         required: Mapping[str, int] | None,
+        counts_nominated: bool,
     ) -> None:
         """`required` is `Prepared.required_free`."""
+        self.counts_nominated = counts_nominated
         self.plugin = hooks.name
         self.scope = filtering.scope
         self._call = filtering.call
@@ -354,6 +364,7 @@ class _PredicateFiltering:
     """A predicate that a plugin registered for the session."""
 
     __slots__ = ("_call", "plugin", "scope")
+    counts_nominated = False
     key = None
 
     def __init__(self, predicate: ScopedCall) -> None:

@@ -216,10 +216,11 @@ class Evaluator:
 
     def _yields_on_board(self, task: Task) -> Key | None:
         """Return for which nominated pods the task must leave room. If it is nominated for a node that it does not fit
-        on, return the key of other pods of its class: it need not leave room for itself, but that matters only there.
+        on, return the key of other pods of its class: it need not leave room for itself, but that matters only there,
+        unless filters count it elsewhere.
         """
         yields, node = self._nominated_pods.key(task), self._nominations.node_of(task)
-        if node is None or task.group.is_gang:
+        if node is None or task.group.is_gang or self.evaluation(task.cls).counts_nominated:
             return yields
         row = self._table.row_of.get(node, -1)
         return yields if row >= 0 and self.fits_on(task, row) else self._nominated_pods.key(task, beside_itself=True)

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from session_scheduler.framework.answers import Scope
-from session_scheduler.framework.evaluation import Evaluation, Spare, evaluate
+from session_scheduler.framework.evaluation import Evaluation, Spare, evaluate, refusals_by
 from session_scheduler.framework.node_refusals import NodeRefusals, Verdict
 from session_scheduler.framework.statement import Ledger
 from session_scheduler.model.columns import BoolColumn, NodeView, RowIndex
@@ -54,6 +54,8 @@ class NominatedPods:
         """Whether tasks may use nodes reserved for gangs that start only after these tasks end."""
         self.counted: Expected = {}
         """The nominated tasks that are counted on their rows while filters run."""
+        self._ahead: Key | None = None
+        """The key of `kinds_ahead`."""
         self._runner = ledger.runner
         self._wall = wall
         self._naive = naive
@@ -98,15 +100,30 @@ class NominatedPods:
         """Return by queue the number of nominated tasks of each kind for which a group's tasks must leave room, without
         pods of other schedulers. The cost depends on the number of kinds, unless some tasks start only later.
         """
-        queues, found = self.cache.queues, dict[str, Counter[NominatedKind]]()
-        if self.nominations.starts:
-            for there in self.yielded_to(tasks, None).values():
-                for queue, kind in filter(None, map(queues.nominated_kind, there)):
-                    found.setdefault(queue, Counter())[kind] += 1
+        return self._kinds_of(self._key(tasks, min(task.preemptor_priority for task in tasks)))
+
+    def kinds_ahead(self) -> dict[str, Counter[NominatedKind]]:
+        """Like `kinds_yielded_to`, for the task whose filters run with all of these pods counted; else nothing."""
+        return self._kinds_of(self._ahead) if self._ahead is not None else {}
+
+    @contextmanager
+    def counting_ahead(self, key: Key) -> Iterator[None]:
+        """In this context `kinds_ahead` returns the nominated tasks for which a task with this key must leave room."""
+        self._ahead = key
+        try:
+            yield
+        finally:
+            self._ahead = None
+
+    def _kinds_of(self, key: Key) -> dict[str, Counter[NominatedKind]]:
+        queues, starts, found = self.cache.queues, self.nominations.starts, dict[str, Counter[NominatedKind]]()
+        if starts:
+            there = (task for _, tasks in self.nominations.waiting() for task in tasks if _counts(task, key, starts))
+            for queue, kind in filter(None, map(queues.nominated_kind, there)):
+                found.setdefault(queue, Counter())[kind] += 1
             return found
-        key = self._key(tasks, min(task.preemptor_priority for task in tasks))
         found = self._kinds_first(key)
-        own = (one for one in tasks[0].group.tasks.values() if one.uid in key[1])
+        own = (self.cache.tasks[uid] for uid in key[1])
         for queue, kind in filter(None, map(queues.nominated_kind, own)):
             if kind in found.get(queue, ()):
                 found = {**found, queue: found[queue] - Counter((kind,))}
@@ -167,8 +184,9 @@ class NominatedPods:
         return frozenset(one.uid for one in own if one.node is None and self.nominations.node_of(one) is not None)
 
     def beside(self, evaluation: Evaluation, key: Key) -> Evaluation:
-        """Return the evaluation with this filter added."""
-        return replace(evaluation, filters=[*evaluation.filters, _Counting(self, evaluation, key)])
+        """Return the evaluation with this filter added, and another one if filters count nominated pods elsewhere."""
+        ahead = [_Ahead(self, evaluation, key)] if evaluation.counts_nominated else []
+        return replace(evaluation, filters=[*evaluation.filters, _Counting(self, evaluation, key), *ahead])
 
     def _key(self, tasks: Sequence[Task], priority: int) -> Key:
         """Between queues shares decide, not priorities, so a task must not use room nominated for another queue.
@@ -217,6 +235,7 @@ class _Counting:
 
     plugin = NAME
     scope = Scope.NODE
+    counts_nominated = False
     key = None
 
     def __init__(self, nominated: NominatedPods, evaluation: Evaluation, key: Key) -> None:
@@ -325,3 +344,36 @@ class _Counting:
                 self._cache.count_on(row, task, sign)
         if self._evaluation.any_filters:  # filters that look beyond a row follow `touched`
             self._ledger.touched.extend(expected)
+
+
+class _Ahead:
+    """The filter: runs those filters of one evaluation that count nominated tasks wherever these are nominated."""
+
+    plugin = NAME
+    scope = Scope.ANY
+    counts_nominated = False
+    key = None
+
+    def __init__(self, nominated: NominatedPods, evaluation: Evaluation, key: Key) -> None:
+        self._nominated = nominated
+        self._filters = [filtering for filtering in evaluation.filters if filtering.counts_nominated]
+        self._key = key
+
+    def run(self, view: NodeView, mask: BoolColumn, task: Task | None) -> None:
+        """Clear the rows that these filters reject."""
+        with self._nominated.counting_ahead(self._key):
+            for filtering in self._filters:
+                filtering.run(view, mask, task)
+
+    def refusals(self, view: NodeView, task: Task | None) -> NodeRefusals:
+        """Return the refusals of these filters."""
+        with self._nominated.counting_ahead(self._key):
+            return refusals_by(self._filters, view, np.ones(len(view), np.bool_), task)
+
+    def fits_if(self, view: NodeView) -> Sequence[Sequence[str] | None]:
+        """Unknown: `explain` asks the filters themselves."""
+        return [None] * len(view)
+
+    def reduce(self, _: Spare, __: NodeView) -> bool:
+        """These filters compare other amounts than those of the node."""
+        return False

@@ -38,6 +38,8 @@ class Counts(msgspec.Struct):
     """`allocated` once all decisions are carried out: without the victims of preemption, with nominated pods."""
     decided_kept: Amounts = msgspec.field(default_factory=dict)
     """The part of `decided` in non-preemptible pods."""
+    leaving: Amounts = msgspec.field(default_factory=dict)
+    """The device resources in `allocated` of the victims of preemption."""
     freed: int = 0
     """Incremented whenever a pod frees allocated amounts."""
     moved: int = 0

@@ -34,8 +34,10 @@ from session_scheduler.state.nominations import Nominations
 from session_scheduler.state.running_pods import RunningPods, add_to
 from session_scheduler.state.tables import ObjectTables
 
-NominatedKind = tuple[int, bool, TaskClass]
-"""What decides how a nominated task counts in a queue: its standing, whether it is not preemptible, and its class."""
+NominatedKind = tuple[int, bool, TaskClass, tuple[tuple[str, int], ...]]
+"""What decides how a nominated task counts in a queue: its standing, whether it is not preemptible, its class, and its
+device resources on the node that it is nominated for.
+"""
 
 
 class _Counted(msgspec.Struct, frozen=True):
@@ -256,10 +258,8 @@ class QueueUse:
             return
         if before is not None and after is not None and before.without_decided() == after.without_decided():
             self._counted[task] = after
-            if before.decided:
-                self._decide(before, -1)
-            if after.decided:
-                self._decide(after, 1)
+            self._decide(before, -1)
+            self._decide(after, 1)
             return
         if before is not None:
             del self._counted[task]
@@ -315,9 +315,10 @@ class QueueUse:
             self._add(counted, 1)
 
     def _count_nominated(self, task: Task) -> None:
-        group, after = task.group, None
-        if task.node is None and self._nominations.node_of(task) is not None and self.concerns(task):
-            after = group.queue, (task.standing, group in self._kept, task.cls)
+        group, node, after = task.group, self._nominations.node_of(task), None
+        if task.node is None and node is not None and self.concerns(task):
+            devices = tuple(sorted(self.devices.on_node(task.cls, node).items()))
+            after = group.queue, (task.standing, group in self._kept, task.cls, devices)
         if self._nominated_kinds.get(task) != after:
             self._drop_nominated(task)
             if after is not None:
@@ -367,8 +368,7 @@ class QueueUse:
                 add_each(getattr(counts, which), amounts, sign)
                 add_each(getattr(counts, which), counted.devices, sign)
             self.claims.use(claims, name, names, sign)
-        if counted.decided:
-            self._decide(counted, sign)
+        self._decide(counted, sign)
         if allocated and not counted.kept:
             kind = counted.queue, counted.cls, tuple(sorted(counted.devices.items()))
             self.kinds[kind] += sign
@@ -379,6 +379,11 @@ class QueueUse:
             del self._counts[counted.queue]  # pods may name any number of unknown queues
 
     def _decide(self, counted: _Counted, sign: int) -> None:
+        """Count a task as it is once all decisions are carried out, or as one that leaves."""
+        if not counted.decided:
+            for name in self.tree.path(counted.queue) if counted.allocated and counted.devices else ():
+                add_each(self._counts_to_change(name).leaving, counted.devices, sign)
+            return
         names = ("decided", "decided_kept") if counted.kept else ("decided",)
         for name in self.tree.path(counted.queue):
             counts = self._counts_to_change(name)

@@ -32,7 +32,7 @@ def uses(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     def kinds_yielded_to(self: NominatedPods, tasks: Sequence[Task]) -> dict[str, Counter[NominatedKind]]:
         answer, wanted = kinds(self, tasks), dict[str, Counter[NominatedKind]]()
         for task in (task for there in self.yielded_to(tasks, None).values() for task in there):
-            kind = task.standing, not task.group.preemptible, task.cls
+            kind = task.standing, not task.group.preemptible, task.cls, ()
             wanted.setdefault(task.group.queue, Counter())[kind] += 1
         assert answer == wanted
         found["kinds"] += bool(answer)

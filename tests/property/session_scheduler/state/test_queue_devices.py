@@ -45,7 +45,7 @@ DEVICES = (
     DeviceResourceConfig(name="size", capacity="d.example.com/size"),
 )
 KINDS = ("even", "odd")
-COUNTED = ("allocated", "kept", "pending", "decided", "decided_kept")
+COUNTED = ("allocated", "kept", "pending", "decided", "decided_kept", "leaving")
 CLAIMS = ("c0", "c1", "c2", "c3")
 Decided = Callable[[ResourceClaim], Allocation | None]
 WORK = st.tuples(
@@ -145,9 +145,14 @@ def from_scratch(cache: Cache, queue: str, decided_for: Decided) -> dict[str, di
     def going_to(task: Task) -> str | None:
         return task.node if task.node is not None else cache.nominations.node_of(task)
 
+    leaving: dict[str, int] = {}
+    for task in placed:
+        for name, amount in on_models(cache, task, task.node).items() if task.uid in cache.preempted else ():
+            leaving[name] = leaving.get(name, 0) + amount
     return {"allocated": total(placed), "kept": total(one for one in placed if one in kept),
             "pending": total(pending, without=placed, possible=True), "decided": total(decided, (), going_to),
-            "decided_kept": total([one for one in decided if one in kept], (), going_to)}  # fmt: skip
+            "decided_kept": total([one for one in decided if one in kept], (), going_to),
+            "leaving": leaving}  # fmt: skip
 
 
 class Watcher:

@@ -13,7 +13,7 @@ from session_scheduler.model.objects import Pod, PodGroup
 from session_scheduler.model.queue_objects import Queue, QueueObjectSpec
 from session_scheduler.model.queues import QUEUE_LABEL, shown_amounts
 from session_scheduler.state.configured_queues import check_configured
-from session_scheduler.testing import FakeCluster, gang, pod
+from session_scheduler.testing import FakeCluster, gang, pod, pod_group
 
 from .test_device_quota import BIG, counts, either, fair, taken
 from .test_device_quota import GPUS as GPU_CLASS
@@ -30,11 +30,15 @@ ALL = DeviceResourceConfig(name="gpus", resources=(WHOLE, FRACTION))
 
 
 def fleet(
-    *queues: QueueConfig, models: tuple[str, ...] = ("A100", "T4"), gpus: int = 4, devices: Any = (BY_MODEL, ALL)
+    *queues: QueueConfig,
+    models: tuple[str, ...] = ("A100", "T4"),
+    gpus: int = 4,
+    devices: Any = (BY_MODEL, ALL),
+    evaluation: Any = "heap",
 ) -> FakeCluster:
     """One node of each model."""
     config = SchedulerConfig(bindings_in_flight=1_000, queues=queues, device_resources=devices)
-    cluster = FakeCluster(config=config)
+    cluster = FakeCluster(config=config, evaluation=evaluation)
     for number, model in enumerate(models):
         cluster.node(f"n{number + 1}", cpu="64", offers={WHOLE: gpus}, labels={MODEL: model})
     return cluster
@@ -206,6 +210,89 @@ def test_a_nominated_pod_counts_with_the_new_labels_of_its_node() -> None:
     cluster.node("n1", cpu="64", offers={WHOLE: 4}, labels={MODEL: "T4"})
     cluster._sync()
     assert A100 not in use.counts("a").decided
+
+
+@pytest.mark.parametrize("evaluation", ["naive", "heap", "board"])
+@pytest.mark.parametrize("selector", [{}, {MODEL: "A100"}])
+def test_a_nominated_pod_counts_toward_the_limit_of_the_model_of_its_node(
+    selector: dict[str, str], evaluation: Any
+) -> None:
+    """One of its two victims is gone, so the limit has space for a pod on another node; the nominated pod needs it."""
+    cluster = with_nominated("A100", evaluation)
+    cluster.add(of("next", "a", 2, node_selector=selector)).run(cycles=2)
+    why = f"queue 'a' has reached its limit of {A100}: limit 4, allocated {6 if selector else 4}, requested 2"
+    cluster.assert_pending("next", why if selector else f"0/2 nodes are available: 1 Insufficient {WHOLE}, 1 {why}.")
+    cluster.add(of("more-urgent", "a", 2, priority=10, node_selector={"kubernetes.io/hostname": "n2"})).run(cycles=2)
+    cluster.assert_bound("more-urgent")
+    cluster.delete_pod("more-urgent")
+    cluster.delete_pod("low-1")
+    cluster.run(cycles=2)
+    cluster.assert_bound("high", "n1")
+    cluster.assert_pending("next", f"limit of {A100}: limit 4, allocated 4, requested 2")
+
+
+@pytest.mark.parametrize("evaluation", ["naive", "heap", "board"])
+def test_a_pod_that_is_nominated_for_another_model_does_not_count(evaluation: Any) -> None:
+    cluster = with_nominated("T4", evaluation)
+    cluster.add(of("next", "a", 2)).run()
+    cluster.assert_bound("next", "n2")
+
+
+@pytest.mark.parametrize("evaluation", ["naive", "heap", "board"])
+def test_the_end_of_a_nomination_requeues_pods_at_the_limit_of_its_model(evaluation: Any) -> None:
+    cluster = with_nominated("A100", evaluation)
+    cluster.add(of("next", "a", 2)).run(cycles=2)
+    cluster.assert_pending("next")
+    cluster.delete_pod("high")
+    cluster.run()
+    cluster.assert_bound("next")
+
+
+@pytest.mark.parametrize("evaluation", ["naive", "heap", "board"])
+def test_a_nominated_pod_does_not_count_toward_its_own_limit_elsewhere(evaluation: Any) -> None:
+    """The limit leaves it the whole of another node that becomes free first, also beside an equal pod that waits."""
+    cluster = with_nominated("A100", evaluation, limit=6)
+    cluster.add(of("equal", "a", 4, priority=9)).run(cycles=2)
+    cluster.assert_pending("equal")
+    cluster.node("n3", cpu="64", offers={WHOLE: 4}, labels={MODEL: "A100"})
+    cluster.run(cycles=2)
+    cluster.assert_bound("high", "n3")
+    cluster.assert_pending("equal")
+
+
+@pytest.mark.parametrize("evaluation", ["naive", "heap", "board"])
+@pytest.mark.parametrize("selector", [{}, {MODEL: "A100"}])
+@pytest.mark.parametrize("grouped", [False, True])
+def test_pods_preempt_within_the_limit_of_a_model_in_one_session(
+    grouped: bool, selector: dict[str, str], evaluation: Any
+) -> None:
+    """The victims of the first pod make space in the limit for it, and those of the second pod for that one."""
+    cluster = fleet(QueueConfig(name="a", limit={A100: 8}), models=("A100", "A100"), evaluation=evaluation)
+    cluster.add(of(f"low-{n}", "a", 4, priority=-1) for n in range(2)).run()
+    options: dict[str, Any] = {"priority": 9, "node_selector": selector, **({"group": "g"} if grouped else {})}
+    if grouped:  # it has started, so its other pods preempt one by one
+        cluster.add(pod_group("g", None, labels={QUEUE_LABEL: "a"}), pod("runs", group="g", bound_to="n1"))
+    cluster.add(of(f"high-{n}", "a", 4, **options) for n in range(3)).run()
+    assert taken(cluster) == ["low-0", "low-1"]
+    nominated = [cluster.find(Pod, f"high-{n}").status.nominated_node_name for n in range(3)]
+    assert sorted(nominated) == ["", "n1", "n2"]
+
+
+def with_nominated(model: str, evaluation: Any, limit: int = 4) -> FakeCluster:
+    """A pod that is nominated for n1 and waits for one of two victims. Two GPUs of n2 are free, which is an A100."""
+    config = SchedulerConfig(
+        bindings_in_flight=1_000, queues=(QueueConfig(name="a", limit={A100: limit}), QueueConfig(name="b")),
+        device_resources=(BY_MODEL, ALL),
+    )  # fmt: skip
+    cluster = FakeCluster(config=config, evaluation=evaluation)
+    cluster.node("n1", cpu="64", offers={WHOLE: 4}, labels={MODEL: model})
+    cluster.node("n2", cpu="64", offers={WHOLE: 4}, labels={MODEL: "A100", "kubernetes.io/hostname": "n2"})
+    cluster.add(of("other", "b", 2, bound_to="n2"))
+    cluster.add(of(f"low-{n}", "a", 2, priority=-1, bound_to="n1") for n in range(2)).run()
+    cluster.add(of("high", "a", 4, priority=9)).run(cycles=2)
+    assert taken(cluster) == ["low-0", "low-1"]
+    cluster.assert_nominated("high", "n1")
+    return cluster.delete_pod("low-0")
 
 
 def test_claims_count_by_class_on_all_nodes() -> None:
