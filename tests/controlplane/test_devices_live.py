@@ -87,6 +87,11 @@ def _told(scenario: Scenario, pod: str, text: str) -> tuple[str, str] | None:
     return (said["reason"], said["message"]) if text in said.get("message", "") else None
 
 
+def _bound(scenario: Scenario, pods: list[str]) -> str | None:
+    """Return the first of these pods that is bound."""
+    return next((pod for pod in pods if scenario.node_of(pod) is not None), None)
+
+
 def test_claims_are_allocated_on_their_pods_nodes_as_kube_scheduler_allocates_them(scenario: Scenario) -> None:
     nodes = [scenario.add_node(cpu=4, devices=0) for _ in range(2)]
     for node in nodes:
@@ -151,6 +156,29 @@ def test_pods_share_a_claim_on_its_node_and_a_gang_does_too(scenario: Scenario) 
     scenario.wait_whole("gang", 2)
     assert set(scenario.places("gang").values()) == {nodes[1]}
     assert _devices(_status(scenario, "of-gang")) != _devices(_status(scenario, "shared"))
+
+
+def test_the_second_pod_of_a_claim_waits_for_the_claims_node_as_with_kube_scheduler(scenario: Scenario) -> None:
+    for _ in range(2):
+        _publish(scenario, scenario.add_node(cpu=1, devices=0), 2)
+    scenario.run()
+    reasons = {}
+    for name, scheduler in (("ours", "fluence"), ("theirs", "default-scheduler")):
+        shared = _claim(scenario, name)
+        pods = [f"{name}-{number}" for number in range(2)]
+        for pod in pods:
+            scenario.create_pod(pod, schedulerName=scheduler, resourceClaims=shared)
+        first = scenario.until("one pod bound", partial(_bound, scenario, pods))
+        (waits,) = [pod for pod in pods if pod != first]
+        text = "1 resourceclaim not available on the node"
+        _, reasons[name] = scenario.until("the reason", partial(_told, scenario, waits, text))
+        assert len(_devices(_status(scenario, name))) == 1
+        assert _users(_status(scenario, name)) == [first]
+        for pod in pods:
+            scenario.delete_pod(pod)
+        scenario.until("no pods", lambda: not scenario.pods())
+    ours, theirs = (reason.partition(".")[0] for reason in reasons.values())  # without what preemption adds
+    assert ours == theirs
 
 
 def test_a_wrong_selector_fails_its_own_pod_with_kube_schedulers_reason(scenario: Scenario) -> None:

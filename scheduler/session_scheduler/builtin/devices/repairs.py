@@ -18,7 +18,7 @@ from session_scheduler.framework.bindings import Runtime
 from session_scheduler.framework.session import Session
 from session_scheduler.model.classes import TaskClass
 from session_scheduler.model.devices import ResourceClaim, ResourceClaimStatus
-from session_scheduler.model.groups import Task
+from session_scheduler.model.groups import Phase, Task
 
 _log = structlog.get_logger(__name__)
 
@@ -43,6 +43,9 @@ class Repairs:
         if not unavailable and not extended:
             return
         made = made_by_owner(session.objects(ResourceClaim).values()) if extended else {}
+        # the claims of pods in flight are not reserved for them yet
+        used = {key for task in session.snapshot.cache.tasks.values() if task.phase is Phase.ASSUMED
+                for key in task.cls.claims}  # fmt: skip
         for outcome in session.outcomes.values():
             for task in outcome.group.tasks.values():
                 if task.node is not None:
@@ -50,7 +53,7 @@ class Repairs:
                 claims = [*unavailable.get(task.cls, {}).values()]
                 if task.cls in extended:
                     claims += made.get(task.uid, ())
-                claim = next((claim for claim in claims if _is_idle(claim, task)), None)
+                claim = next((claim for claim in claims if claim.key not in used and _is_idle(claim, task)), None)
                 if claim is not None:
                     self.waiting[claim.metadata.uid] = claim
         if self.waiting and self._noted is not None:

@@ -22,6 +22,7 @@ from .test_dynamic_resources import (
     device_class,
     devices_of,
     made,
+    plugin_of,
     slice_of,
     user,
     users_of,
@@ -47,6 +48,7 @@ def test_the_second_pod_waits_for_the_node_of_the_allocation(evaluation: str) ->
     (waits,) = [name for name in ("p0", "p1") if cluster.node_of(name) is None]
     reason = "1 Insufficient cpu, 1 resourceclaim not available on the node"
     cluster.assert_pending(waits, f"0/2 nodes are available: {reason}.")
+    assert not plugin_of(cluster.scheduler)._repairs.waiting, "the claim must not be deallocated for this pod"
     cluster.add(user("other", "own", cpu="0")).run()
     cluster.assert_bound("other")
     cluster.delete_pod(next(name for name in ("p0", "p1") if name != waits))
