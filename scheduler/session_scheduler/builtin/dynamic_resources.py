@@ -304,7 +304,7 @@ class DynamicResources:
 
     def _verdicts(self, cls: TaskClass, nodes: NodeView, mask: BoolColumn, state: _State) -> _Verdicts:
         none = np.zeros(len(nodes), np.bool_)
-        verdicts = _Verdicts(none.copy(), np.zeros(len(nodes), np.int64), {NONE_LEFT: none})
+        verdicts = _Verdicts(none.copy(), np.zeros(len(nodes), np.int64), {NONE_LEFT: none.copy()})
         allocations = [self._allocation(claim) for claim in state.claims]
         fixed = sum(rank_of(claim.spec, {result.request for result in found.devices.results})
                     for claim, found in zip(state.claims, allocations, strict=True) if found)  # fmt: skip

@@ -80,6 +80,17 @@ def test_a_limit_of_a_model_leaves_claims_the_other_models(evaluation: str) -> N
     cluster.assert_pending(waits, f"0/2 nodes are available: 2 {why}.")
 
 
+@MODES
+def test_each_node_has_its_own_reason(evaluation: str) -> None:
+    """The first node has no devices, also none for the extended resource, which the second node offers itself."""
+    cluster = fleet(QueueConfig(name="a", limit={A100: 0}), evaluation=evaluation).add(gpus("n2", "A100"))
+    cluster.add(device_class("other", extendedResourceName="example.com/gpu"))
+    cluster.node("n2", cpu="64", offers={"example.com/gpu": 1})
+    cluster.add(claim("c"), of("p", "a", "c", requests={"example.com/gpu": 1})).run()
+    why = f"queue 'a' has reached its limit of {A100}: limit 0, allocated 0"
+    cluster.assert_pending("p", f"0/2 nodes are available: 1 cannot allocate all claims, 1 {why}.")
+
+
 def test_a_claim_that_selects_the_model_exceeds_the_limit_before_any_node_is_evaluated() -> None:
     cluster = fleet(QueueConfig(name="a", limit={A100: 1})).add(gpus("n1", "A100", "A100"))
     cluster.add(claim("c", 2, selectors=only("A100")), of("p", "a", "c"))
