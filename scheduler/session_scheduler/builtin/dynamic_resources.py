@@ -310,6 +310,8 @@ class DynamicResources:
                     for claim, found in zip(state.claims, allocations, strict=True) if found)  # fmt: skip
         open_claims = [claim for claim, found in zip(state.claims, allocations, strict=True) if found is None]
         unusable = self._unusable(cls, nodes, mask, state.claims, allocations)
+        keeps = any(found is not None and self._loses_users(claim)
+                    for claim, found in zip(state.claims, allocations, strict=True))  # fmt: skip
         self._evaluator.attempt(cls.namespace)
         names: list[str] = []
         try:
@@ -319,6 +321,9 @@ class DynamicResources:
                     specs[f"{cls.namespace}/<extended-resources>"] = variant
                 for limits, alike in self._limits.on(cls, open_claims, nodes, all_rows):
                     for nominated, rows in self._nominated(nodes, alike, specs):
+                        if nominated and keeps:
+                            verdicts.reasons[NONE_LEFT][rows] = True
+                            continue
                         names, left = [*specs, *nominated], [*nominated.values()]
                         numbers = nodes.row_numbers[rows]
                         outcomes, indices = self._evaluator.outcomes([*specs.values()], numbers, left, limits)
@@ -390,6 +395,14 @@ class DynamicResources:
                 self._opened.unavailable.setdefault(cls, {})[claim.metadata.uid] = claim
                 found = unusable if found is None else found | unusable
         return found
+
+    def _loses_users(self, claim: ResourceClaim) -> bool:
+        """Whether all pods of a claim are terminating or evicted: a further one would keep its devices allocated."""
+        session, users = self._opened.session, claim.status.reserved_for
+        if session is None or not users:
+            return False
+        tasks = session.snapshot.cache.tasks
+        return all(one.uid in tasks and session.is_ending(tasks[one.uid]) for one in users)
 
     def _has_failed(self, claim: ResourceClaim, allocation: Allocation) -> bool:
         """Whether binding the devices failed or timed out, so that they will not become usable."""

@@ -119,6 +119,20 @@ def test_a_pod_that_shares_the_claim_of_a_nominated_pod_adds_nothing_to_the_queu
 
 
 @MODES
+def test_a_pod_does_not_keep_the_claim_of_victims_from_being_freed_for_a_nominated_pod(evaluation: str) -> None:
+    cluster = world(evaluation, slice_of("n1", "a")).nodes(1, cpu="4")
+    cluster.add(claim("c"), user("low", "c", priority=1)).run()
+    cluster.add(claim("own"), user("high", "own", priority=9), user("next", "c", priority=5)).run(cycles=2)
+    assert taken(cluster) == ["low"]
+    cluster.assert_pending("next", "1 cannot allocate all claims")
+    cluster.delete_pod("low")
+    freed(cluster, "low")
+    cluster.run(cycles=2)
+    cluster.assert_bound("high")
+    cluster.assert_pending("next")
+
+
+@MODES
 @pytest.mark.parametrize("devices", ["a", "ab"])
 def test_a_dry_run_without_the_only_user_of_a_shared_claim_allocates_it_again(evaluation: str, devices: str) -> None:
     """Once the victim is gone, the claim's devices are free, and the preemptor needs devices for both of its claims."""
