@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, ClassVar
@@ -172,25 +173,30 @@ class QueuesPlane(ControlPlane):
 
 
 class Writes:
-    """The writes since it was made, as the API server's audit log has them (some milliseconds later)."""
+    """The writes since it was made, as the API server's audit log has them: some milliseconds after their effect."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
         self._from = log.stat().st_size if log.exists() else 0
+        self._since = datetime.now(UTC)  # earlier writes may be logged later
 
     def all(self, user: str | None = None) -> list[Write]:
-        """All of them, or one user's, in the order in which they were answered."""
+        """All of them, or one user's, in the order in which the API server received them."""
         if not self._log.exists():
             return []
         with self._log.open("rb") as log:
             log.seek(self._from)
-            lines = [line for line in log if line.endswith(b"\n")]
-        found = [_write(json.loads(line)) for line in lines]
+            events = [json.loads(line) for line in log if line.endswith(b"\n")]
+        found = [_write(event) for event in sorted(events, key=_received) if _received(event) >= self._since]
         return [one for one in found if user in (None, one.user)]
 
     def counted(self, user: str | None = None) -> Counter[tuple[str, str]]:
         """How many there were of each (kind, verb)."""
         return Counter((one.kind, one.verb) for one in self.all(user))
+
+
+def _received(event: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(event["requestReceivedTimestamp"])
 
 
 def _write(event: dict[str, Any]) -> Write:

@@ -67,7 +67,7 @@ def test_messages_that_say_nothing_new_are_not_written(
     nats.publish(f"{SUBJECT}.{POOL}", changed)
     kueue_plane.until("/apis/vk.io/v1/masterqueues", lambda found: _told(found) == "31")
     assert _pods(kueue_plane.items(CLUSTER_QUEUES)) == "31"
-    _until(lambda: ("masterqueues/status", "patch") in writes.counted(CONTROLLER))
+    _until(lambda: writes.counted(CONTROLLER).total() >= 2)
     counted = writes.counted(CONTROLLER)
     assert counted.pop(("masterqueues/status", "patch")) == 1
     assert counted == {("clusterqueues", "patch"): 1}
