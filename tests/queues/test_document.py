@@ -97,8 +97,7 @@ def test_a_published_pool_yields_the_objects_that_the_document_describes(
     kept: dict[str, Any], plane: QueuesPlane, nats: NatsServer
 ) -> None:
     nats.publish(f"{SUBJECT}.{POOL}", PUBLISHED)
-    plane.until(CLUSTER_QUEUES, lambda found: _flavors(found, "group1") == [FLAVOR])
-    queues = plane.items(CLUSTER_QUEUES)
+    queues = until_flavors(plane, [FLAVOR])
     assert set(queues) == {"masterqueue", "group1"}
     main = [quota("cpu", "8"), quota("memory", "32Gi"), quota("pods", "100")]
     assert queues["masterqueue"]["spec"] == DEFAULTS | {
@@ -125,10 +124,7 @@ def test_a_branch_may_borrow_its_limit_from_each_pool(
     other = "masterqueue-interlink-slurm-cineca"
     for pool in (POOL, "slurm-cineca"):
         nats.publish(f"{SUBJECT}.{pool}", {"quotas": {"pods": 40}})
-    names = ("group1", "masterqueue")
-    found = plane.until(
-        CLUSTER_QUEUES, lambda queues: all(sorted(_flavors(queues, name)) == [FLAVOR, other] for name in names)
-    )
+    found = until_flavors(plane, [FLAVOR, other])
     assert found["group1"]["spec"]["resourceGroups"] == group(
         {name: [quota("pods", "0", "30")] for name in (FLAVOR, other)}
     )
@@ -141,7 +137,7 @@ def test_a_local_flavor_is_lent_without_any_pool(plane: QueuesPlane, tmp_path: P
     plane.create(read(LOCAL_FLAVOR))
     plane.create(read(LOCAL_MASTER_QUEUE))
     with running(plane, tmp_path):
-        found = plane.until(CLUSTER_QUEUES, lambda queues: _flavors(queues, "group1") == ["local-cpu"])
+        found = until_flavors(plane, ["local-cpu"])
     assert found["group1"]["spec"]["resourceGroups"] == group({"local-cpu": [quota("pods", "0", "30")]})
     assert found["masterqueue"]["spec"]["resourceGroups"] == group({"local-cpu": [quota("pods", "100")]})
     assert "ownerReferences" not in plane.items(FLAVORS)["local-cpu"]["metadata"]
@@ -176,6 +172,12 @@ def virtual_node(plane: QueuesPlane) -> None:
     changed = {"metadata": {"labels": {"kubernetes.io/hostname": VIRTUAL_NODE}}, "spec": {"taints": [taint]}}
     status, answer = plane.request("PATCH", f"/api/v1/nodes/{VIRTUAL_NODE}", changed)
     assert status == 200, answer
+
+
+def until_flavors(plane: QueuesPlane, names: list[str]) -> dict[str, dict[str, Any]]:
+    """The ClusterQueues, once both have these flavors: each is written in its turn."""
+    both = ("group1", "masterqueue")
+    return plane.until(CLUSTER_QUEUES, lambda queues: all(sorted(_flavors(queues, one)) == names for one in both))
 
 
 def _flavors(queues: dict[str, dict[str, Any]], name: str) -> list[str]:
