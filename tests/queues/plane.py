@@ -142,6 +142,13 @@ class QueuesPlane(ControlPlane):
             time.sleep(0.05)
         return found
 
+    def until_counted(self, queue: str, workloads: str, count: int) -> dict[str, Any]:
+        """A ClusterQueue, once its status has so many Workloads, as "pendingWorkloads". Kueue writes the first status
+        some time after the queue.
+        """
+        found = self.until(CLUSTER_QUEUES, lambda found: found[queue].get("status", {}).get(workloads) == count)
+        return found[queue]
+
     def clear(self, seconds: float = 60.0) -> None:
         """Take MasterQueues, queues, jobs and nodes away, for the next test. Whoever keeps them is to have ended."""
         deadline = time.monotonic() + seconds

@@ -89,7 +89,7 @@ def test_a_job_runs_on_while_its_pool_is_silent_and_the_next_waits_for_the_pool(
     _until(lambda: _runs(kueue_plane, first), lambda: nats.publish(f"{SUBJECT}.{POOL}", MESSAGE))
     kueue_plane.until(CLUSTER_QUEUES, lambda found: _stop_policy(found) == "Hold")
     second = kueue_plane.add(read(JOB))["metadata"]["name"]
-    kueue_plane.until(CLUSTER_QUEUES, lambda found: found["group1"]["status"].get("pendingWorkloads") == 1)
+    kueue_plane.until_counted("group1", "pendingWorkloads", 1)
     assert _runs(kueue_plane, first)
     assert not _runs(kueue_plane, second)
     assert FLAVOR in kueue_plane.items(FLAVORS)

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from .nats_peer import NatsServer
-from .plane import CLUSTER_QUEUES, CONTROLLER, LOCAL_QUEUES, QueuesPlane
+from .plane import CONTROLLER, LOCAL_QUEUES, QueuesPlane
 from .test_document import SUBJECT, running, virtual_node
 
 FOLDER = Path(__file__).parents[2] / "examples" / "13-master-queue"
@@ -59,10 +59,10 @@ def test_the_job_of_the_example_runs_where_its_pool_has_room(
         nats.wait_subscribed(f"{SUBJECT}.*")
         kueue_plane.until(LOCAL_QUEUES, lambda found: "gr1" in found)
         kueue_plane.add(manifest("job.yaml"))
-        kueue_plane.until(CLUSTER_QUEUES, lambda found: found["group1"]["status"].get("pendingWorkloads") == 1)
+        kueue_plane.until_counted("group1", "pendingWorkloads", 1)
         publish(nats)
         kueue_plane.wait_for("/api/v1/namespaces/default/pods", bound)
-        kueue_plane.until(CLUSTER_QUEUES, lambda found: found["group1"]["status"].get("admittedWorkloads") == 1)
+        kueue_plane.until_counted("group1", "admittedWorkloads", 1)
         access = str(kueue_plane.kubeconfig(CONTROLLER))
         (shown,) = json.loads(fluence("pool", "list", "--kubeconfig", access, "-o", "json"))["masterQueues"]
     kueue_plane.request("PATCH", "/api/v1/namespaces/default", {"metadata": {"annotations": None}})

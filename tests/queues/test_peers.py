@@ -68,8 +68,8 @@ def test_the_documents_job_is_admitted_by_borrowing(kueue_plane: QueuesPlane) ->
     (assigned,) = workload["status"]["admission"]["podSetAssignments"]
     assert workload["status"]["admission"]["clusterQueue"] == "group1"
     assert assigned["flavors"] == {"pods": _FLAVOR}
-    queues = kueue_plane.until(CLUSTER_QUEUES, lambda found: found["group1"]["status"].get("reservingWorkloads") == 1)
-    assert queues["group1"]["status"]["flavorsReservation"] == [
+    queue = kueue_plane.until_counted("group1", "reservingWorkloads", 1)
+    assert queue["status"]["flavorsReservation"] == [
         {"name": _FLAVOR, "resources": [{"name": "pods", "total": "1", "borrowed": "1"}]}
     ]
     assert kueue_plane.item(CLUSTER_QUEUES, "group1") is not None
@@ -82,7 +82,7 @@ def test_a_second_job_waits_where_only_one_pod_may_be_borrowed(kueue_plane: Queu
     first = submitted(kueue_plane)
     admitted(kueue_plane, first["metadata"]["name"])
     second = submitted(kueue_plane)
-    kueue_plane.until(CLUSTER_QUEUES, lambda found: found["group1"]["status"].get("pendingWorkloads") == 1)
+    kueue_plane.until_counted("group1", "pendingWorkloads", 1)
     path = f"/apis/batch/v1/namespaces/default/jobs/{second['metadata']['name']}"
     assert kueue_plane.request("GET", path)[1]["spec"]["suspend"] is True
     assert (

@@ -209,10 +209,7 @@ def test_a_pool_that_publishes_is_listed_with_what_jobs_have_of_it(
         kueue_plane.until(MASTER_QUEUES, lambda found: _active(found["masterqueue"]) == 1)
         kueue_plane.add(read(JOB))
         kueue_plane.until(WORKLOADS, lambda found: [_admitted(one) for one in found.values()] == [True])
-        kueue_plane.until(
-            "/apis/kueue.x-k8s.io/v1beta2/clusterqueues",
-            lambda found: found["group1"]["status"].get("admittedWorkloads") == 1,
-        )
+        kueue_plane.until_counted("group1", "admittedWorkloads", 1)
         found = listed(kueue_plane)
         table = said(*FLUENCE, "pool", "list", "--kubeconfig", kueue_plane.kubeconfig(ADMIN))
     (one,) = found["pools"]
