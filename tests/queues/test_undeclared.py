@@ -38,8 +38,8 @@ def lent(plane: QueuesPlane, limits: dict[str, Any]) -> str:
 
 def test_a_job_that_asks_for_more_than_is_lent_by_name_waits(strict_plane: QueuesPlane) -> None:
     job = lent(strict_plane, {"pods": 30})
-    (workload,) = strict_plane.until(WORKLOADS, lambda found: any(_refused(one) for one in found.values())).values()
-    assert "unavailable in ClusterQueue" in _refused(workload)
+    why = "unavailable in ClusterQueue"  # before, Kueue may not have heard of the queues yet
+    strict_plane.until(WORKLOADS, lambda found: [why in _refused(one) for one in found.values()] == [True])
     assert _suspended(strict_plane, job)
 
 
