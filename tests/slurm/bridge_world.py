@@ -152,6 +152,13 @@ class BridgeWorld(Scenario):
             FINALIZER in metadata.get("finalizers", ()),
         )
 
+    def wait_marks(self, pod: str, job: int) -> None:
+        """Return once a pod names its job and its node and has the finalizer. The bridge repeats the label, maybe after
+        the bind, if another write of the pod came first.
+        """
+        wanted = (str(job), self.node_of(pod), True)
+        self.until(f"the marks {wanted} of {pod}", lambda: self.marks(pod) == wanted)
+
     def host_of(self, pod: str) -> str | None:
         """The name in Slurm of the node that a pod is on."""
         node = self.node_of(pod)
@@ -170,7 +177,9 @@ class BridgeWorld(Scenario):
         self.until(f"the end of {', '.join(pods)}", gone, seconds)
 
     def check_agrees(self) -> None:
-        """Raise AssertionError unless each live pod has exactly one job, each job has pods, and places agree."""
+        """Raise AssertionError unless each live pod has exactly one job, each job has pods, and, once its pods have
+        their marks, places agree.
+        """
         jobs = [job for job in self.jobs() if _pods(job)]
         named = [name for job in jobs for name in _pods(job)]
         assert len(named) == len(set(named)), f"a pod has two jobs: {named}"
@@ -179,7 +188,7 @@ class BridgeWorld(Scenario):
         assert set(named) == set(live), "jobs stand for the live pods, and for no others"
         for job in jobs:
             for name in _pods(job):
-                assert live[name]["metadata"]["labels"].get(JOBID_LABEL) == str(job["job_id"])
+                self.wait_marks(live[name]["metadata"]["name"], job["job_id"])
 
 
 def _pods(job: Mapping[str, Any]) -> list[str]:

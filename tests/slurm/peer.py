@@ -125,6 +125,16 @@ class SlurmPeer(Served):
         if program is not None:
             program.stop()
 
+    def wait_saved(self, *texts: str) -> None:
+        """Return once slurmctld has written down nodes or jobs with these texts, which it does every few seconds."""
+        assert self._controller is not None
+        self._controller.wait_until(lambda: all(text.encode() in self._saved() for text in texts), _START)
+
+    def _saved(self) -> bytes:
+        with suppress(FileNotFoundError):  # slurmctld replaces them in several steps
+            return b"".join((self._folder / "state" / name).read_bytes() for name in ("node_state", "job_state"))
+        return b""
+
     def kill_controller(self) -> None:
         """SIGKILL: what it has not written yet is lost, that is some seconds."""
         program, self._controller = self._controller, None

@@ -109,7 +109,7 @@ def test_the_example_is_placed_by_slurm_done_and_gone(world: BridgeWorld) -> Non
     (job,) = world.jobs_of(pod)
     assert (job["name"], job["account"], job["partition"]) == ("job-sleep-single", "schedmd", OTHER_PARTITION)
     assert job["nodes"] == world.host_of(pod)
-    assert world.marks(pod) == (str(job["job_id"]), world.node_of(pod), True)
+    world.wait_marks(pod, job["job_id"])
     wait(world, "the taint of all nodes", lambda: all(OWN in taints(world, name) for name in nodes))
     world.end(pod)
     world.wait_no_jobs()
