@@ -43,8 +43,10 @@ def test_the_gang_goes_to_running_and_its_group_says_so(deployed: Deployed) -> N
     deployed.cluster.until(
         deployed.pods, lambda pods: len(pods) == 2 and all(pod["status"]["phase"] == "Running" for pod in pods)
     )
-    group = deployed.cluster.get("podgroup.scheduling.k8s.io", "training")
-    assert [each["status"] for each in group["status"]["conditions"]] == ["True"]
+    deployed.cluster.until(  # the scheduler writes the condition after the binds
+        lambda: deployed.cluster.get("podgroup.scheduling.k8s.io", "training").get("status", {}),
+        lambda status: [each["status"] for each in status.get("conditions", ())] == ["True"],
+    )
     table = deployed.cluster.kubectl("get", "podgroups.scheduling.k8s.io")
     assert "Scheduled" in table
 
