@@ -6,7 +6,7 @@ import time
 from typing import Any, Literal, Self
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Error, Page, Request
+from playwright.sync_api import Browser, ConsoleMessage, Error, Locator, Page, Request
 
 PATIENCE = 15.0
 _CUT = """() => {
@@ -80,13 +80,22 @@ class Visitor:
         self.page.goto(f"{self.address}/login")
         self.page.get_by_label("Token").fill(token)
         self.page.get_by_role("button", name="Sign in").click()
-        self.page.wait_for_selector("h1")
+        self.page.wait_for_selector("#main")  # the form has none
 
     def open(self, path: str) -> None:
         """Open a page, and wait until its figures are drawn."""
         answer = self.page.goto(f"{self.address}/{path}")
         assert answer is not None
         assert answer.status == 200, answer.text()
+        self._wait_drawn()
+
+    def find(self, form: Locator, path: str) -> None:
+        """Submit a search that opens this page, and wait until its figures are drawn."""
+        form.get_by_role("button").click()
+        self.page.wait_for_url(lambda url: url == f"{self.address}/{path}")
+        self._wait_drawn()
+
+    def _wait_drawn(self) -> None:
         self.page.wait_for_selector("main[data-drawn], main:not(:has(figure))")
 
     @property

@@ -66,9 +66,7 @@ def test_the_page_about_nodes_has_every_node(world: World, admin: Visitor) -> No
 def test_a_pending_pod_is_found_by_search_with_its_verdicts(admin: Visitor) -> None:
     admin.open("overview")
     admin.page.get_by_label("Find a pod").fill("science/huge-0")
-    admin.page.get_by_role("button", name="Find").click()
-    admin.page.wait_for_selector("main[data-drawn]")
-    assert admin.page.url.endswith("/pending?pod=science%2Fhuge-0")
+    admin.find(admin.page.get_by_role("search", name="Pods"), "pending?pod=science%2Fhuge-0")
     assert "science/huge-0" in admin.summary
     assert admin.page.get_by_role("heading", name="Plugins and nodes for science/huge-0").count() == 1
 
@@ -107,9 +105,7 @@ def test_an_update_keeps_focus_and_selection(world: World, admin: Visitor) -> No
 def test_nodes_are_found_by_search_with_their_gpus(world: World, admin: Visitor) -> None:
     admin.open("nodes")
     admin.page.get_by_label("Find nodes").fill("r3-n4")
-    admin.page.get_by_role("search", name="This page").get_by_role("button").click()
-    admin.page.wait_for_selector("main[data-drawn]")
-    assert admin.page.url.endswith("/nodes?node=r3-n4")
+    admin.find(admin.page.get_by_role("search", name="This page"), "nodes?node=r3-n4")
     assert admin.page.get_by_label("Find nodes").input_value() == "r3-n4"
     assert [row[0] for row in admin.table("nodes")] == ["r3-n4"]
     assert [(row[0], row[2]) for row in admin.table("gpus")] == [("r3-n4", str(index)) for index in range(8)]

@@ -167,7 +167,10 @@ class World:
         return str(answer["status"]["token"])
 
     def new_user(self, name: str, namespace: str, *, reads: bool = True, reader: bool = True) -> str:
-        """A user's token: a service account of the namespace that may list its pods, and may read the dashboard."""
+        """A user's token: a service account of the namespace that may list its pods, and may read the dashboard.
+
+        The API server grants permissions some time after they are written, and the dashboard reuses a refusal.
+        """
         metadata = {"name": name, "namespace": namespace}
         self.plane.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
         subjects = [{"kind": "ServiceAccount", **metadata}]
@@ -182,7 +185,19 @@ class World:
             role = {"apiGroup": rbac, "kind": "ClusterRole", "name": "fluence-reader"}
             self.plane.create({"apiVersion": f"{rbac}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
                                "roleRef": role, "subjects": subjects})  # fmt: skip
+        user = f"system:serviceaccount:{namespace}:{name}"
+        pods, page = {"resource": "pods", "verb": "list", "namespace": namespace}, {"path": "/dashboard", "verb": "get"}
+        self.until(f"permissions of {user}", lambda: (not reads or self._may(user, resourceAttributes=pods))
+                   and (not reader or self._may(user, nonResourceAttributes=page)))  # fmt: skip
         return self.token_of(name, namespace)
+
+    def _may(self, user: str, **attributes: Manifest) -> bool:
+        """Whether the API server grants this to a user."""
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+                "spec": {"user": user, **attributes}}  # fmt: skip
+        status, answer = self.plane.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", body)
+        assert status == HTTPStatus.CREATED, answer
+        return bool(answer["status"]["allowed"])
 
     def revoke(self, name: str, namespace: str) -> None:
         """Remove the user's permission to list pods."""
