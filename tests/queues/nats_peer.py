@@ -177,8 +177,12 @@ class NatsServer(Served):
     # ------------------------------------------------------------------ what it knows
 
     def connections(self) -> list[dict[str, Any]]:
-        """Its clients now but for who publishes here, as /connz has them: "cid", "name", "subscriptions_list" …"""
-        return [one for one in self._asked("/connz?subs=1")["connections"] if one.get("name") != _PUBLISHER]
+        """Its clients now but for who publishes here, as /connz has them: "cid", "name", "subscriptions_list" …
+
+        Connections without a name, such as that of `_serves`, have not said who they are, or have just ended.
+        """
+        found: list[dict[str, Any]] = self._asked("/connz?subs=1")["connections"]
+        return [one for one in found if one.get("name") not in (None, _PUBLISHER)]
 
     def subscriptions(self) -> list[str]:
         """The subjects that clients listen to now, one for each subscription, sorted."""
