@@ -63,7 +63,7 @@ async def test_each_type_is_registered_at_its_own_socket_with_all_its_devices(
 ) -> None:
     async with running(folder, "qpu", "qubit") as it:
         await until(lambda: kubelet.allocatable == {"qpu": 3, "qubit": 3}, "both lists were read")
-        assert it.ready("qpu", "qubit")
+        await until(lambda: it.ready("qpu", "qubit"), "Register has returned, too")
         assert sockets(folder) == ["fluence-qpu.sock", "fluence-qubit.sock"]
         assert sorted(kubelet.registered) == ["qpu", "qubit"]
         assert kubelet.lists["qpu"] == [["qpu-0", "qpu-1", "qpu-2"]]
