@@ -6,10 +6,15 @@ import json
 from collections import Counter
 from dataclasses import replace
 
+from .invariants import GROUPS
 from .scenarios_world import Scenario
 from .scheduler_process import SchedulerProcess
 
 PREFIX = "fluence.flux-framework.org/"
+
+
+def _annotations(said: dict[str, str]) -> dict[str, str]:
+    return {PREFIX + key.replace("_", "-"): value for key, value in said.items()}
 
 
 class Racks:
@@ -36,14 +41,22 @@ class Racks:
         settings = replace(self.scenario.settings, arguments={"topology": [{"type": "rack", "label": self.key}]})
         return self.scenario.run(settings)
 
+    def pass_label(self, rack: str) -> None:
+        """Wait until the scheduler knows a node's new rack: nodes have their own watch, so pods may arrive before."""
+        name = f"large-in-{rack}"
+        self.scenario.create_pod(name, cpu="9", nodeSelector={self.key: rack})
+        self.scenario.wait_refused(name, "Insufficient cpu")
+
     def annotate(self, group: str, **said: str) -> None:
-        annotations = {PREFIX + key.replace("_", "-"): value for key, value in said.items()}
-        path = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{self.scenario.namespace}/podgroups/{group}"
-        self.scenario.plane.request("PATCH", path, {"metadata": {"annotations": annotations}})
+        path = f"{GROUPS}/namespaces/{self.scenario.namespace}/podgroups/{group}"
+        self.scenario.plane.request("PATCH", path, {"metadata": {"annotations": _annotations(said)}})
 
     def gang(self, name: str, size: int, **said: str) -> list[str]:
-        self.scenario.create_group(name, size)
-        self.annotate(name, **said)
+        """Create a gang. Its group has the annotations from the start: pods may arrive before a later change of it."""
+        metadata = {"name": name, "namespace": self.scenario.namespace, "annotations": _annotations(said)}
+        self.scenario.plane.create({"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
+                                    "metadata": metadata,
+                                    "spec": {"schedulingPolicy": {"gang": {"minCount": size}}}})  # fmt: skip
         members = [f"{name}-{number}" for number in range(size)]
         for member in members:
             self.scenario.create_pod(member, group=name)
@@ -88,6 +101,7 @@ def test_gangs_stay_within_a_rack_over_moved_nodes_and_restarts(scenario: Scenar
     scenario.wait_refused(second[0], why)
 
     racks.label(moving, "r3")  # running pods keep it
+    racks.pass_label("r3")
     third = racks.gang("third", 5, within="rack")
     scenario.wait_refused(third[0], why)
     scenario.create_pod("first-5", group="first")

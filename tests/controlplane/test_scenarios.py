@@ -161,6 +161,8 @@ def test_no_pod_is_bound_into_a_group_that_is_being_deleted(scenario: Scenario) 
     scenario.create_gang("gang")
     scenario.wait_whole("gang", 2)
     scenario.plane.request("DELETE", f"{scenario._groups}/gang")
+    scenario.create_gang("after", 1)
+    scenario.wait_whole("after", 1)  # groups have their own watch: the deletion, too, has arrived
     scenario.create_pod("late", group="gang")
     scenario.wait_refused("late")
     scenario.wait_tries(2)

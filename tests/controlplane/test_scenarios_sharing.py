@@ -190,12 +190,17 @@ def test_a_node_that_comes_is_used(scenario: Scenario) -> None:
 
 def test_a_node_that_grows_takes_more_and_one_that_shrinks_takes_less(scenario: Scenario) -> None:
     node = scenario.add_node(cpu=1, devices=0)
-    scenario.run()
+    scheduler = scenario.run()
     scenario.create_gang("gang", 2)
     scenario.wait_refused("gang-0")
     scenario.resize(node, 3)
     scenario.wait_whole("gang", 2, PROMPT)
     scenario.resize(node, 2)
+    scenario.create_pod("large", cpu="9")
+    explain, token = f"/explain/{scenario.namespace}/large", scenario.plane.token()
+    shrunk = f"9 cpu were free on {node} (0 of 2 now)"
+    # Nodes have their own watch: pods may arrive before the change.
+    scenario.until("the node's change", lambda: shrunk in scheduler.get(explain, token)[1])
     scenario.create_pod("late")
     scenario.wait_refused("late", "Insufficient cpu")
     scenario.wait_tries(1)
@@ -212,6 +217,8 @@ def test_a_node_that_is_cordoned_takes_nothing_new(scenario: Scenario) -> None:
     scenario.create_pod("first")
     scenario.wait_bound("first")
     scenario.cordon(node)
+    scenario.create_pod("large", cpu="9")
+    scenario.wait_refused("large", "unschedulable")  # nodes have their own watch: pods may arrive before the change
     scenario.create_pod("second")
     scenario.wait_refused("second", "unschedulable")
     scenario.cordon(node, wanted=False)
