@@ -7,8 +7,6 @@ from http import HTTPStatus
 from .invariants import Manifest, condition, group_name, is_bound, plan_of
 from .scenarios_world import Scenario, pod_spec
 
-PROMPT = 5.0
-
 
 def _create_job(scenario: Scenario, name: str, pods: int) -> None:
     """Create an Indexed Job for which the Job controller creates a gang."""
@@ -56,7 +54,7 @@ def test_a_gang_with_a_gated_pod_waits_until_the_gate_is_open(scenario: Scenario
     assert said["reason"] == "SchedulingGated", "the API server's own word stays"
     status, answer = scenario.plane.request("PATCH", f"{scenario._pods}/gang-1", {"spec": {"schedulingGates": None}})
     assert status == HTTPStatus.OK, answer
-    scenario.wait_whole("gang", 2, PROMPT)
+    scenario.wait_whole("gang", 2)
     scenario.check("gang")
 
 
@@ -73,7 +71,7 @@ def test_a_pod_that_is_still_ending_keeps_what_it_has(scenario: Scenario) -> Non
     assert scenario.node_of("second") is None
     assert scheduler.metrics()["fluence_held_pods"] == 1
     scenario.delete_pod("first")
-    scenario.wait_bound("second", seconds=PROMPT)
+    scenario.wait_bound("second")
     scenario.check()
 
 
@@ -118,7 +116,7 @@ def test_a_deployment_of_a_gang_grows_and_shrinks(scenario: Scenario) -> None:
     path = f"/apis/apps/v1/namespaces/{scenario.namespace}/deployments/gang"
     scenario.plane.request("PATCH", path, {"spec": {"replicas": 4}})
     scenario.wait_members("gang", 4)
-    scenario.wait_whole("gang", 3, PROMPT)
+    scenario.wait_whole("gang", 3)
     (left,) = [pod["metadata"]["name"] for pod in scenario.members("gang") if not is_bound(pod)]
     scenario.wait_refused(left)
     said = condition(scenario.group("gang"), "PodGroupScheduled")

@@ -14,7 +14,6 @@ from .invariants import PLAN, Manifest, annotation, attempt_of, condition
 from .proxy import Fault
 from .scenarios_world import Scenario
 
-PROMPT = 5.0
 TIMEOUT = 2.0
 """Seconds for which a gang may be bound in part in these tests."""
 _ANNOTATION_LIMIT = 200 * 1024
@@ -33,7 +32,7 @@ def test_the_replacement_of_a_started_gangs_pod_is_placed_alone(scenario: Scenar
     gone = min(before)
     scenario.delete_pod(gone)
     scenario.wait_members("gang", 4)
-    scenario.wait_whole("gang", 4, PROMPT)
+    scenario.wait_whole("gang", 4)
     after = scenario.places("gang")
     assert set(before) - {gone} < set(after), "the others are to stay"
     scenario.check()
@@ -50,9 +49,7 @@ def test_a_started_gang_goes_on_below_all_of_its_replacements(scenario: Scenario
     scenario.occupy("theirs", node)
     for number in range(4, 6):
         scenario.create_pod(f"gang-{number}", group="gang")
-    bound = scenario.until(
-        "one replacement", lambda: {"gang-4", "gang-5"} & set(scenario.places("gang")) or None, PROMPT
-    )
+    bound = scenario.until("one replacement", lambda: {"gang-4", "gang-5"} & set(scenario.places("gang")) or None)
     (left,) = {"gang-4", "gang-5"} - bound
     scenario.wait_refused(left)
     scenario.check()
@@ -75,7 +72,7 @@ def test_a_gang_below_its_minimum_again_starts_as_a_gang(scenario: Scenario) -> 
     scenario.wait_tries(2)
     assert set(new).isdisjoint(scenario.places("gang"))
     scenario.delete_pod("theirs")
-    scenario.wait_bound(*new, seconds=PROMPT)
+    scenario.wait_bound(*new)
     scenario.wait_whole("gang", 4)
     scenario.check()
 
@@ -148,7 +145,7 @@ def test_evicted_members_leave_the_gang_whole_unbound_while_it_cannot_start(scen
     assert said is not None
     assert said["status"] == "False"
     scenario.create_gang("other", 3, device=True)
-    scenario.wait_whole("other", 3, PROMPT)
+    scenario.wait_whole("other", 3)
     scenario.check("other")
 
 

@@ -10,8 +10,6 @@ from .invariants import is_bound
 from .scenarios_world import Scenario
 from .test_amounts_live import drift
 
-PROMPT = 10.0
-
 
 class ResizedPods:
     """On each node a pod with 3 of 4 cores; one node is for Fluence's pods, the other for kube-scheduler's."""
@@ -82,7 +80,7 @@ def test_what_a_pod_shrinks_by_is_free_once_its_status_says_so(resized: ResizedP
         scenario.delete_pod(name)
     assert not any(is_bound(scenario.pod(name)) for name in resized.names("late"))
     resized.report("1", "1")
-    scenario.wait_bound(*resized.names("late"), seconds=PROMPT)
+    scenario.wait_bound(*resized.names("late"))
     resized.scheduler.kill()
     resized.scheduler.start()
     resized.scheduler.wait_ready()
@@ -90,7 +88,7 @@ def test_what_a_pod_shrinks_by_is_free_once_its_status_says_so(resized: ResizedP
     scenario.wait_refused("last-fluence", "Insufficient cpu")
     assert drift(resized.scheduler) == 0
     scenario.delete_pod("runs-fluence")
-    scenario.wait_bound("last-fluence", seconds=PROMPT)
+    scenario.wait_bound("last-fluence")
 
 
 def test_a_resize_counts_at_once_unless_the_kubelet_reports_it_as_infeasible(resized: ResizedPods) -> None:
@@ -102,4 +100,4 @@ def test_a_resize_counts_at_once_unless_the_kubelet_reports_it_as_infeasible(res
     resized.report("3", "3", "Deferred")
     resized.wait_refused("late")
     resized.report("3", "3", "Infeasible")
-    resized.scenario.wait_bound(*resized.names("late"), seconds=PROMPT)
+    resized.scenario.wait_bound(*resized.names("late"))

@@ -12,7 +12,6 @@ from .scenarios_world import Scenario
 
 POOL = "tests/pool"
 KUBE: dict[str, Any] = {"schedulerName": "default-scheduler"}
-PROMPT = 5.0
 
 
 # ---------------------------------------------------------------------- kube-scheduler
@@ -29,7 +28,7 @@ def test_what_kube_scheduler_binds_is_counted(scenario: Scenario) -> None:
     scenario.wait_tries(2)
     assert scenario.node_of("ours") is None
     scenario.end("theirs")
-    scenario.wait_bound("ours", seconds=PROMPT)
+    scenario.wait_bound("ours")
     scenario.check()
 
 
@@ -83,7 +82,7 @@ def test_pods_that_others_bound_count_toward_a_gang(scenario: Scenario) -> None:
     scenario.wait_refused("gang-0")
     scenario.bind_as_admin("gang-0", scenario.nodes[1])
     scenario.create_pod("gang-2", group="gang")
-    scenario.wait_whole("gang", 3, PROMPT)
+    scenario.wait_whole("gang", 3)
     places = scenario.places("gang")
     assert places["gang-0"] == scenario.nodes[1]
     assert sorted(places.values()) == scenario.nodes
@@ -98,7 +97,7 @@ def test_a_member_that_others_bound_is_enough_for_the_rest_to_go_on(scenario: Sc
     scenario.create_pod("gang-1", group="gang")
     scenario.wait_refused("gang-1")
     scenario.bind_as_admin("gang-0", scenario.nodes[0])
-    scenario.wait_whole("gang", 2, PROMPT)
+    scenario.wait_whole("gang", 2)
     scenario.check()
 
 
@@ -172,7 +171,7 @@ def test_a_record_that_does_not_fit_is_foreign_load_and_told_of(scenario: Scenar
     scenario.create_pod("late")
     scenario.wait_refused("late", "Insufficient cpu")
     scenario.delete_pod("forged")
-    scenario.wait_bound("late", seconds=PROMPT)
+    scenario.wait_bound("late")
     scenario.check()
 
 
@@ -184,7 +183,7 @@ def test_a_node_that_comes_is_used(scenario: Scenario) -> None:
     scenario.create_pod("single")
     scenario.wait_refused("single")
     node = scenario.add_node(cpu=1, devices=0)
-    assert scenario.wait_bound("single", seconds=PROMPT) == {"single": node}
+    assert scenario.wait_bound("single") == {"single": node}
     scenario.check()
 
 
@@ -194,7 +193,7 @@ def test_a_node_that_grows_takes_more_and_one_that_shrinks_takes_less(scenario: 
     scenario.create_gang("gang", 2)
     scenario.wait_refused("gang-0")
     scenario.resize(node, 3)
-    scenario.wait_whole("gang", 2, PROMPT)
+    scenario.wait_whole("gang", 2)
     scenario.resize(node, 2)
     scenario.create_pod("large", cpu="9")
     explain, token = f"/explain/{scenario.namespace}/large", scenario.plane.token()
@@ -207,7 +206,7 @@ def test_a_node_that_grows_takes_more_and_one_that_shrinks_takes_less(scenario: 
     assert scenario.node_of("late") is None
     scenario.check_places()  # a pod may have the removed core until it is added again
     scenario.resize(node, 3)
-    scenario.wait_bound("late", seconds=PROMPT)
+    scenario.wait_bound("late")
     scenario.check("gang")
 
 
@@ -222,7 +221,7 @@ def test_a_node_that_is_cordoned_takes_nothing_new(scenario: Scenario) -> None:
     scenario.create_pod("second")
     scenario.wait_refused("second", "unschedulable")
     scenario.cordon(node, wanted=False)
-    scenario.wait_bound("second", seconds=PROMPT)
+    scenario.wait_bound("second")
     assert scenario.node_of("first") == node
     scenario.check()
 
@@ -241,5 +240,5 @@ def test_a_node_that_is_removed_takes_nothing_new(scenario: Scenario) -> None:
     scenario.wait_refused("second")
     assert scenario.node_of("second") is None
     node = scenario.add_node(cpu=1, devices=1)
-    assert scenario.wait_bound("second", seconds=PROMPT) == {"second": node}
+    assert scenario.wait_bound("second") == {"second": node}
     scenario.check()
