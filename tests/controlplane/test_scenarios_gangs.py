@@ -126,7 +126,10 @@ def test_a_gang_that_cannot_be_bound_whole_in_time_is_evicted_and_starts_over(sc
     scenario.wait_whole("gang", 3)
     assert refused in scenario.places("gang")
     assert scheduler.metrics()["fluence_gang_evictions_total"] == 1
-    assert any("evicts the bound pods" in event["note"] for event in scenario.events("gang", "FailedScheduling"))
+    scenario.until(
+        "the event",
+        lambda: any("evicts the bound pods" in one["note"] for one in scenario.events("gang", "FailedScheduling")),
+    )
     scenario.check("gang")
 
 
