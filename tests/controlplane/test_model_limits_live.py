@@ -58,6 +58,8 @@ class World:
     def __init__(self, plane: ControlPlane) -> None:
         self.plane = plane
         self.namespace = plane.new_namespace()
+        account = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/default"
+        plane.wait_for(account, lambda answer: answer["kind"] == "ServiceAccount")  # a controller creates it
 
     def queue(self, name: str, **limit: str | int) -> None:
         self.plane.create({"apiVersion": QUEUES, "kind": "Queue", "metadata": {"name": name}, "spec": {"limit": limit}})
@@ -143,4 +145,5 @@ def test_a_queue_stays_within_its_limit_of_device_memory(world: World) -> None:
     world.pods("by-memory", 3, by_claim=True)
     text = f"queue 'by-memory' has reached its limit of {MEMORY}: limit 100Gi, allocated 96Gi"
     until("the reason", lambda: len(world.refused(text)) == 1)
+    until("the other pods", lambda: len(world.nodes()) == 2)  # their claims are allocated after the refusal
     assert world.devices() in (["d0", "d2"], ["d1", "d2"])
