@@ -230,6 +230,6 @@ def test_the_status_is_a_subresource_that_keeps_all_of_its_fields_and_changes_no
     status, answer = plane.request("PATCH", f"{path}/status", {"status": STATUS, "spec": {"template": {"cohort": "x"}}})
     assert (status, answer["status"]) == (HTTPStatus.OK, STATUS)
     assert (answer["spec"], answer["metadata"]["generation"]) == (made["spec"], 1)
-    _, table = plane.request("GET", "/apis/vk.io/v1")
+    table = plane.wait_for("/apis/vk.io/v1", lambda found: "resources" in found)  # discovery follows the resource
     (kind,) = [each for each in table["resources"] if each["name"] == "masterqueues"]
     assert (kind["kind"], kind["shortNames"], kind["namespaced"]) == ("MasterQueue", ["mq"], False)

@@ -244,7 +244,12 @@ def test_a_group_that_has_started_keeps_saying_so_when_more_pods_find_no_room(
         here.add_group("group", 2, schedulingConstraints={"topology": [{"key": here.key}]})
         here.add_pod("one", group="group")
         here.add_pod("two", group="group")
-        first = until("the start", lambda: condition(here.group("group"), "PodGroupScheduled"))
+
+        def started() -> Manifest | None:
+            found = condition(here.group("group"), "PodGroupScheduled")
+            return found if found is not None and found["status"] == "True" else None
+
+        first = until("the start", started)
         here.add_pod("three", group="group")
 
         def refused() -> bool:
@@ -313,10 +318,11 @@ def test_without_a_gate_that_is_said_once_and_the_rest_is_served(
         for number in range(2):
             here.add_pod(f"member-{number}", "1", group="group")
         until("the bind of the gang", lambda: all(pod["spec"].get("nodeName") for pod in here.pods()))
-        off = 'fluence_pod_group_gate{gate="TopologyAwareWorkloadScheduling"}'
-        until("the gates", lambda: off in scheduler.metrics())
+        off = [f'fluence_pod_group_gate{{gate="{gate}"}}' for gate in
+               ("TopologyAwareWorkloadScheduling", "WorkloadAwarePreemption")]  # fmt: skip
+        until("the gates", lambda: scheduler.metrics().keys() >= set(off))  # one request for each
         metrics = scheduler.metrics()
-        assert metrics[off] == metrics['fluence_pod_group_gate{gate="WorkloadAwarePreemption"}'] == 0
+        assert [metrics[gate] for gate in off] == [0, 0]
         assert metrics['fluence_pod_group_api{version="scheduling.k8s.io/v1alpha2"}'] == 1
         time.sleep(3.0)
         assert _lines(scheduler, "TopologyAwareWorkloadScheduling") == 1

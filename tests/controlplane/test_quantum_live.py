@@ -216,10 +216,13 @@ def test_without_the_right_to_open_gates_consumers_are_told_and_with_it_they_go(
             path = f"{pods.path}/{producer['metadata']['name']}"
             containers = [each | {"image": "example.com/other"} for each in producer["spec"]["containers"]]
             body: Manifest = {"spec": {"containers": containers}}
+            label = {"metadata": {"labels": {"a": "b"}}}
+            scenario.until("the policy", lambda: scenario.plane.request(
+                "PATCH", f"{path}?dryRun=All", label, user=SCHEDULER)[0] == HTTPStatus.FORBIDDEN)  # fmt: skip
             status, answer = scenario.plane.request("PATCH", path, body, user=SCHEDULER)
             assert status == HTTPStatus.FORBIDDEN
             assert "fluence-opens-gates" in answer["message"]
-            status, answer = scenario.plane.request("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, user=SCHEDULER)
+            status, answer = scenario.plane.request("PATCH", path, label, user=SCHEDULER)
             assert status == HTTPStatus.FORBIDDEN
 
 

@@ -11,6 +11,7 @@ from http import HTTPStatus
 import pytest
 
 from ..tools.real_programs import report_on_failure
+from .awaiting import until
 from .conftest import new_control_plane
 from .harness import OWN_PLANS, SCHEDULER, ControlPlane
 from .queues_world import install_queues
@@ -70,7 +71,9 @@ def test_of_its_namespace_it_replaces_no_config_map_of_others(plane: ControlPlan
     path = "/api/v1/namespaces/kube-system/configmaps"
     made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "others"}, "data": {"a": "b"}}
     assert plane.request("POST", path, made)[0] == HTTPStatus.CREATED
-    for method, at, body in (("DELETE", f"{path}/others", None), ("POST", path, {**made, "metadata": {"name": "new"}})):
+    new = {**made, "metadata": {"name": "new"}}
+    until("the policy", lambda: plane.request("POST", f"{path}?dryRun=All", new, user=SCHEDULER)[0] == 403)
+    for method, at, body in (("DELETE", f"{path}/others", None), ("POST", path, new)):
         status, answer = plane.request(method, at, body, user=SCHEDULER)
         assert (status, OWN_PLANS in answer["message"]) == (HTTPStatus.FORBIDDEN, True), answer
 
