@@ -43,6 +43,8 @@ _FIRST_SECONDS: Final = 600.0
 """Maximum seconds for binding the first pods."""
 _REST_SECONDS: Final = 120.0
 """Maximum seconds for binding all pods after the last change."""
+_REPORT_SECONDS: Final = 30.0
+"""Maximum seconds for the conditions of started gangs, which follow their last bindings."""
 _NODE_EVERY: Final = 5
 """Seconds between two changes of nodes."""
 _GROWTH: Final = 1.05
@@ -217,6 +219,16 @@ class Watching:
         return time.monotonic() - began
 
 
+async def _reported(plane: ControlPlane) -> State:
+    """Return the state once it violates no invariant, or after a timeout."""
+    deadline = time.monotonic() + _REPORT_SECONDS
+    while True:
+        state = await asyncio.to_thread(read_state, plane)
+        if not violations_at_rest(state) or time.monotonic() > deadline:
+            return state
+        await asyncio.sleep(0.5)
+
+
 def _lost(state: State, alive: set[str]) -> Iterator[str]:
     """Return pods that could be bound and are not, and pending pods without a reason."""
     for pod in state.pods:
@@ -283,7 +295,7 @@ async def soak(
                     found.problems.append(str(error))
                 found.rest = await watching.all_bound(churn, _REST_SECONDS)
                 sampling.cancel()
-            state = await asyncio.to_thread(read_state, plane)
+            state = await _reported(plane)
             found.problems += [*violations_at_rest(state), *_lost(state, churn.alive)]
         finally:
             watch.cancel()
