@@ -108,7 +108,8 @@ def test_a_producer_that_fails_is_made_anew_and_its_consumers_wait_for_that_one(
     late, _ = pods.bound_consumers(2)
     quantum.plane.request("DELETE", f"{pods.path}/{late['metadata']['name']}")
     pods.bound_consumers(2)  # the Job's replacement finds its producer running
-    assert scheduler.metrics()['fluence_consumers_total{result="ungated"}'] == 3
+    ungated = 'fluence_consumers_total{result="ungated"}'
+    quantum.until("the response to the last gate's removal", lambda: scheduler.metrics()[ungated] == 3)
     assert scheduler.metrics()['fluence_consumers_total{result="deleted"}'] == 0
     quantum.check_places()
 
@@ -125,6 +126,7 @@ def test_who_waits_for_a_submission_learns_its_id(quantum: Scenario) -> None:
         "the other's producer", lambda: next(iter(of_job(pods.of_role("producer"), "other")), None), 30
     )
     pods.set_phase(other, "Succeeded")
+    pods.roles(2)  # the live producer, and the consumers of both Jobs
     quantum.until("one open gate", lambda: len(pods.gated()) == 1, 30)
     pods.annotate(producer, quantum_job_id="task-7")
     quantum.until("no gate", lambda: not pods.gated(), 30)
