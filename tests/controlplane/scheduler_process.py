@@ -29,7 +29,10 @@ from .harness import SCHEDULER, ControlPlane
 from .processes import Program, StartError
 
 _READY = 60.0
-_SHIFTED_CLOCK = Path(__file__).parent / "faults" / "shifted_clock.py"
+SHIFTED_CLOCK: Final = Path(__file__).parent / "faults" / "shifted_clock.py"
+"""For `Settings.script`, with a file that contains the wall clock's offset in seconds."""
+QUICK_FOLLOW: Final = Path(__file__).parent / "quick_follow.py"
+"""For `Settings.script`: the scheduler checks its resources file ten times a second."""
 _STARTED = "---- started at"
 _SERVING = re.compile(r'"event": "serving /metrics[^}]*"port": (\d+)')
 _LOG_LINES = 60
@@ -57,8 +60,8 @@ class Settings:
     """Further profiles, after the one with the schedulerName `fluence`."""
     checkout: Path | None = None
     """Another checkout of this project, after `make setup`, whose scheduler to run; None for this one."""
-    clock: Path | None = None
-    """A file with the wall clock's offset in seconds; see `shifted_clock`."""
+    script: Sequence[Path] = ()
+    """A Python script that runs `fluence`, with the script's own arguments; empty for `fluence` itself."""
 
     def configuration(self, port: int, resources: Path | None) -> dict[str, Any]:
         """Return the content of the configuration file."""
@@ -148,9 +151,8 @@ class SchedulerProcess:
         arguments: list[str | Path] = [self.COMMAND, "--config", config, "--kubeconfig", self._kubeconfig]
         if self.settings.checkout is not None:
             self._program = Program(self.name, [fluence_of(self.settings.checkout), *arguments], self.log)
-        elif self.settings.clock is not None:
-            command = [sys.executable, _SHIFTED_CLOCK, self.settings.clock, *arguments]
-            self._program = Program(self.name, command, self.log)
+        elif self.settings.script:
+            self._program = Program(self.name, [sys.executable, *self.settings.script, *arguments], self.log)
         else:
             self._program = FluenceProgram(self.name, arguments, self.log)
 

@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import json
 import random
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from fluence_plugins.resources.names import without_places
 
 from .invariants import Manifest, has_ended, is_bound
 from .scenarios_world import Scenario
-from .scheduler_process import SchedulerProcess
+from .scheduler_process import QUICK_FOLLOW
 from .test_resources_live import drift, holding, write
 
 EDITS = 100
 _QPU = "fluxion.flux-framework.org/qpu"
-
-
-class Quick(SchedulerProcess):
-    """Reads its file all the time."""
-
-    def _module(self) -> list[str]:
-        return [str(Path(__file__).parent / "quick_follow.py")]
 
 
 class Load:
@@ -85,11 +78,7 @@ def test_a_hundred_edits_under_load_lose_nothing_and_graph_and_cluster_agree_aft
     for _ in range(3):
         scenario.add_node(cpu=12, devices=100)
     load = Load(scenario, seed=3)
-    scheduler = scenario.new_scheduler()
-    scheduler.__class__ = Quick
-    scheduler.settings = type(scheduler.settings)(**(vars(scheduler.settings) | {"resources": load.text()}))
-    scheduler.start()
-    scheduler.wait_ready()
+    scheduler = scenario.run(replace(scenario.settings, resources=load.text(), script=(QUICK_FOLLOW,)))
     given = 0
     for number in range(EDITS):
         load.changes()

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from .scenarios_world import Scenario
-from .scheduler_process import UNTIL_HELPED, Settings
+from .scheduler_process import SHIFTED_CLOCK, UNTIL_HELPED, Settings
 from .test_resources_live import holding, write
 
 DURATION = "fluence.flux-framework.org/duration"
@@ -84,7 +84,7 @@ def test_a_window_is_kept_free_and_its_end_wakes_who_waits(scenario: Scenario, t
     scenario.retire(scheduler)
     ahead = tmp_path / "ahead"
     ahead.write_text("0")
-    successor = scenario.run(replace(settings, clock=ahead, more=UNTIL_HELPED))
+    successor = scenario.run(replace(settings, script=(SHIFTED_CLOCK, ahead), more=UNTIL_HELPED))
     scenario.create_pod("long", annotations=_lasting(7200))
     scenario.wait_refused("long", "must be free for maintenance window firmware from")
     closing = f"windows: [{{nodes: [{node}], start: '{_at(-60)}', end: '{_at(3600)}'}}]\n"

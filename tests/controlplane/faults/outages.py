@@ -13,7 +13,7 @@ from pathlib import Path
 from ..harness import ControlPlane
 from ..invariants import is_bound, key_of, plan_of
 from ..proxy import Fault
-from ..scheduler_process import Ended
+from ..scheduler_process import SHIFTED_CLOCK, Ended
 from .world import LEASE, SIZE, World
 
 _JUMPS = (3600.0, -7200.0, 1e8, -1e8, 0.0)
@@ -121,7 +121,7 @@ def clock_jumps(plane: ControlPlane, folder: Path) -> None:
     clock = folder / "clock"
     clock.write_text("0")
     with World(plane, folder) as world:
-        world.settings = replace(world.settings, election=True, clock=clock)
+        world.settings = replace(world.settings, election=True, script=(SHIFTED_CLOCK, clock))
         world.add_room()
         scheduler = world.new_scheduler()
         scheduler.start()
