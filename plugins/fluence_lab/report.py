@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +29,17 @@ class HtmlReport:
     def __init__(self, path: Path) -> None:
         """Raises InputError if a package is missing, or the file cannot be in its directory."""
         require("--html", "bokeh", requirement="fluence-scheduler[dashboard]")
-        if not path.parent.is_dir():
+        if not os.path.isdir(path.parent):  # unlike Path.is_dir, it never raises
             raise InputError(f"--html {path}: {path.parent} is not a directory; create it, or name another file")
+        if os.path.isdir(path):
+            raise InputError(f"--html {path}: is a directory; name a file")
         self._path = path
 
     def write(self, command: str, result: Mapping[str, Any], scheduler: Any = None) -> None:
         """Write the result of a command ("simulate", "explain" or "status"), also as JSON for download.
 
-        The file is complete or does not change. `scheduler` is a scheduler that `Observer` accepts; the report then
-        also shows its cluster. Raises InputError.
+        A regular file is complete or does not change. `scheduler` is a scheduler that `Observer` accepts; the report
+        then also shows its cluster. Raises InputError.
         """
         from fluence_lab.render import page
 
@@ -44,14 +47,27 @@ class HtmlReport:
         observed = None if scheduler is None else Observer(scheduler, f"fluence {command}").observe()
         views = views_of(command, result, observed)
         text = page(views, f"fluence {command}", f"data:application/json;base64,{data}")
-        beside = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(self._path)
+            _write(self._path, text)
         except OSError as error:
-            beside.unlink(missing_ok=True)
             remedy = "name another file"
             raise InputError(f"--html {self._path}: cannot be written ({error.strerror}); {remedy}") from error
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a regular file, also the target of a link, at once. Write into a device or pipe: it must stay one."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        path.write_text(text, encoding="utf-8")
+        return
+    target = Path(os.path.realpath(path))
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(target)
+    except OSError:
+        with suppress(OSError):
+            beside.unlink()
+        raise
 
 
 def views_of(command: str, result: Mapping[str, Any], observed: Observed | None = None) -> list[View]:

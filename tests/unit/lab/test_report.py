@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from session_scheduler.errors import InputError
 ROOT = Path(__file__).parents[3]
 QUEUES = str(ROOT / "examples/03-queues")
 EVIL = "<script>alert(1)</script>"
+EMPTY = {"pods": [], "groups": [], "summary": {"scheduled": 0, "unschedulable": 0}}
 VOID = {"meta", "br", "img", "link", "input", "hr"}
 
 
@@ -157,11 +160,35 @@ def test_an_unfinished_report_leaves_the_file_as_it_was(tmp_path: Path, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
-    result = {"pods": [], "groups": [], "summary": {"scheduled": 0, "unschedulable": 0}}
     with pytest.raises(InputError, match=r"cannot be written \(No space left on device\); name another file"):
-        HtmlReport(file).write("simulate", result)
+        HtmlReport(file).write("simulate", EMPTY)
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
     assert file.read_text() == "before"
+
+
+def test_a_report_is_written_into_a_pipe_or_device_instead_of_replacing_it() -> None:
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as reading, ThreadPoolExecutor() as pool:
+        read = pool.submit(reading.read)
+        try:
+            HtmlReport(Path(f"/dev/fd/{writer}")).write("simulate", EMPTY)
+        finally:
+            os.close(writer)
+        assert Page(read.result()).result == EMPTY
+
+
+def test_a_report_replaces_the_target_of_a_link(tmp_path: Path) -> None:
+    link, target = tmp_path / "link", tmp_path / "target"
+    link.symlink_to(target)
+    HtmlReport(link).write("simulate", EMPTY)
+    assert link.is_symlink()
+    assert Page(target.read_text()).result == EMPTY
+
+
+@pytest.mark.usefixtures("_installed")
+@pytest.mark.parametrize("name", ["", "."])
+def test_a_directory_as_the_file_is_named_before_the_work(run: Run, name: str) -> None:
+    assert run("simulate", QUEUES, "--html", name) == (2, "", "fluence: --html .: is a directory; name a file\n")
 
 
 def test_without_bokeh_one_line_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
