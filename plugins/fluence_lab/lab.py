@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 import threading
 from collections.abc import Callable, Coroutine, Mapping
 from functools import cache, cached_property
@@ -61,12 +62,12 @@ def load(*files: str | Path, config: Settings = None, levels: tuple[str, ...] = 
     The configuration is `config`, or config.yaml of a directory, or that of the snapshot. resources.yaml of a directory
     lists the virtual resources, as it does for the command. `levels` are the node labels of topology levels.
     """
-    folders = [path for path in map(Path, files) if path.is_dir()]
-    settings = _settings(config or next((path for folder in folders if (path := folder / _CONFIG).exists()), None))
+    folders = [path for path in map(Path, files) if os.path.isdir(path)]
+    settings = _settings(config or next((path for folder in folders if os.path.exists(path := folder / _CONFIG)), None))
     manifests = [str(file) for path in map(Path, files) for file in (_manifests(path) if path in folders else [path])]
     experiment = _wait(read(manifests, config=settings, levels=levels))
     for path in (folder / _RESOURCES for folder in folders):
-        if path.exists():
+        if os.path.exists(path):
             experiment = experiment.with_arguments("fluence", {"resources": str(path)})
     return Lab(experiment)
 

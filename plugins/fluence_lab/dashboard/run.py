@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import os
 import ssl
 import sys
 from collections.abc import AsyncGenerator, Coroutine, Sequence
@@ -157,11 +158,11 @@ async def _access(options: Options, stack: AsyncExitStack) -> Access:
 def simulation(file: str) -> dict[str, Any] | None:
     """The saved JSON of `fluence simulate`, if the file is one."""
     path = Path(file)
-    if path.suffix != ".json" or not path.is_file():
+    if path.suffix != ".json" or not os.path.isfile(path):
         return None
     try:
         value = json.loads(path.read_bytes())
-    except (OSError, ValueError):  # what reads manifests reports it
+    except (OSError, ValueError, RecursionError):  # what reads manifests reports it
         return None
     known = isinstance(value, dict) and "kind" not in value and {"pods", "summary"} <= value.keys()
     return value if known else None

@@ -53,7 +53,7 @@ def is_served(path: Path) -> bool:
 
 def check_folder(folder: Path) -> None:
     """Raise InputError unless sockets can be created there."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise InputError(
             f"--kubelet-dir: directory {folder} does not exist; use the directory that contains kubelet.sock"
         )

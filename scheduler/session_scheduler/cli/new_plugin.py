@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import keyword
+import os
 import re
 import shutil
 import sys
@@ -129,10 +130,8 @@ def _wrong(name: str, problem: str) -> InputError:
 def write(names: Names, target: Path) -> list[str]:
     """Create the folder and its files. Returns their paths. Raises InputError, and then leaves no files."""
     texts = _texts(names)
-    if not target.parent.is_dir():
-        raise InputError(
-            f"--directory {plain(str(target.parent))}: does not exist; create the directory, or name another"
-        )
+    if not os.path.isdir(target.parent):
+        raise InputError(f"--directory {plain(str(target.parent))}: is not a directory; create it, or name another")
     try:
         target.mkdir()
     except FileExistsError:

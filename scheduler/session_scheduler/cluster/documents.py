@@ -7,6 +7,7 @@ A null counts as an absent field, as in the API server.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -171,10 +172,10 @@ def files_of(path: str) -> list[Path]:
     if not path:  # from an unset variable; Path("") would be the working directory
         raise ManifestError("is an empty name; name a file, a directory or -", file="''")
     place = Path(path)
-    if not place.is_dir():
+    if not os.path.isdir(path):  # unlike Path.is_dir, it never raises: opening the file reports the error
         return [place]
     try:
-        files = sorted(file for file in place.iterdir() if file.suffix in _SUFFIXES and not file.is_dir())
+        files = sorted(file for file in place.iterdir() if file.suffix in _SUFFIXES and not os.path.isdir(file))
     except OSError as error:
         raise _unreadable(path, error) from None
     if not files:

@@ -97,7 +97,7 @@ def namespace_of(kubeconfig: str | None, context: str | None) -> str:
 
 def _default_file() -> str | None:
     path = _DEFAULT_FILE.expanduser()
-    return str(path) if path.is_file() else None
+    return str(path) if os.path.isfile(path) else None
 
 
 # ------------------------------------------------------------------ a kubeconfig file without the library
@@ -235,8 +235,8 @@ async def _from_files(files: str, context: str | None) -> Access:
 def _check_files(files: str) -> None:
     """Raise InputError if none of the files in KUBECONFIG exists: the library ignores missing files."""
     paths = [Path(path).expanduser() for path in files.split(os.pathsep) if path]
-    if not any(path.is_file() for path in paths):
-        raise InputError(f"kubeconfig {files}: the file does not exist")
+    if not any(map(os.path.isfile, paths)):
+        raise InputError(f"kubeconfig {files}: the file does not exist or cannot be accessed; name a readable file")
 
 
 async def _from_pod() -> Access:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -89,7 +90,7 @@ def pod_option(pod: str, option: str = "--pod") -> PodSelector:
 def names_object(word: str) -> bool:
     """Whether an argument is TYPE/NAME and not the path of a file. Raises InputError for an unknown TYPE."""
     kind, _, name = word.partition("/")
-    if not (kind.isalpha() and name) or "/" in name or Path(word).exists():
+    if not (kind.isalpha() and name) or "/" in name or os.path.exists(word):
         return False
     if kind.lower() not in KINDS and not Path(name).suffix:
         near = get_close_matches(kind.lower(), KINDS, 1, 0.6)

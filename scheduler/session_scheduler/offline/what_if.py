@@ -5,13 +5,13 @@ Added nodes are copies of an existing one, or come from a file. They get no Daem
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import count as numbers
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace as changed
@@ -136,7 +136,7 @@ def _with_nodes(state: ClusterState, text: str, validate: FieldValidation) -> Cl
     nodes = {node.metadata.name: node for node in _nodes(state)}
     if template in nodes:
         return _with_copies(state, nodes[template], count)
-    if not Path(template).exists():
+    if not os.path.exists(template):
         near = get_close_matches(template, nodes, 1, 0.6)
         remedy = f"did you mean {near[0]}?" if near else "name a node of the cluster, or a file with one node"
         raise InputError(f"{where}: no node or file is named {template!r}; {remedy}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
@@ -178,7 +179,7 @@ def settings_of(options: Options) -> ConnectorSettings:
     if tls != Tls() and any(not isinstance(one, str) and one.scheme == "ws" for one in parsed):
         raise InputError("--server: ws:// has no TLS; write wss://, or remove --tls-ca, --tls-cert and --tls-key")
     for one in astuple(secrets):
-        if one is not None and not one.is_file():
+        if one is not None and not os.path.isfile(one):
             raise InputError(f"{plain(str(one))}: file not found; name an existing file")
     return ConnectorSettings(
         servers=servers,

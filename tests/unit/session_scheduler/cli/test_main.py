@@ -121,6 +121,40 @@ def test_bad_input_ends_with_2_and_one_line(
     assert text in line
 
 
+TOO_LONG = "x" * 300
+"""A name for which every system call fails, also for root; as for a file in a directory without permission."""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["simulate", TOO_LONG],
+        ["simulate", "fits.yaml", "--add-nodes", TOO_LONG],
+        ["simulate", "fits.yaml", "--add-nodes", f"2x{TOO_LONG}"],
+        ["simulate", "fits.yaml", "--config", TOO_LONG],
+        ["simulate", "fits.yaml", "--resources", TOO_LONG],
+        ["simulate", "fits.yaml", "--html", f"{TOO_LONG}/report.html"],
+        ["explain", f"pod/{TOO_LONG}", "fits.yaml"],
+        ["status", TOO_LONG],
+        ["queues", "--kubeconfig", TOO_LONG],
+        ["snapshot", "fits.yaml", "-o", f"{TOO_LONG}.json"],
+        ["graph", TOO_LONG],
+        ["dashboard", TOO_LONG],
+        ["dashboard", f"{TOO_LONG}.json"],
+        ["plugins", "new", "rack-label", "--directory", TOO_LONG],
+    ],
+    ids=lambda words: " ".join(words).replace(TOO_LONG, "LONG"),
+)
+def test_a_path_that_the_system_rejects_is_bad_input(
+    files, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments
+):
+    monkeypatch.chdir(files)
+    assert main(arguments) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert TOO_LONG[:8] in line
+    assert "internal error" not in line
+
+
 def test_every_wrong_field_of_a_configuration_has_its_line(files, capsys: pytest.CaptureFixture[str]):
     (files / "config.yaml").write_text(CONFIG + "sede: 1\nactions: []\n")
     assert _run(files, "simulate", "fits.yaml") == 2

@@ -107,7 +107,7 @@ def test_a_directory_that_cannot_be_used_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["plugins", "new", "x", "--directory", str(tmp_path / "no")]) == 2
-    assert re.fullmatch(r"fluence: --directory .*/no: does not exist; .*\n", capsys.readouterr().err)
+    assert re.fullmatch(r"fluence: --directory .*/no: is not a directory; .*\n", capsys.readouterr().err)
 
     def full(self: Path, *_: object, **__: object) -> int:
         raise OSError(28, "No space left on device")
