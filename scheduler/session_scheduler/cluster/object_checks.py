@@ -6,8 +6,9 @@ Source: pkg/apis/core/validation and pkg/apis/scheduling/validation, for the fie
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any, Final
 
 from session_scheduler.model.field_checks import (
     FieldError,
@@ -39,6 +40,9 @@ from session_scheduler.model.quantity import thousandths
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _PROTOCOLS = ("TCP", "UDP", "SCTP")
+_HUGE_PAGES: Final = "hugepages-"
+_CONTAINER_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
+"""The resources of containers without a domain, except huge pages."""
 
 
 def _check_one_of(value: object, allowed: Sequence[str], where: str) -> None:
@@ -58,6 +62,7 @@ def check_pod_spec(spec: PodSpec, where: str = "spec") -> None:
         for number, container in enumerate(containers):
             _check_container_name(container.name, f"{where}.{field}[{number}]", names)
             _check_container(container, f"{where}.{field}[{number}]")
+    _check_resource_names(spec.overhead, f"{where}.overhead")
     check_quantities(spec.overhead, f"{where}.overhead")
     if spec.resources is not None:
         _check_resources(spec.resources, f"{where}.resources")
@@ -95,13 +100,35 @@ def _check_container(container: Container, where: str) -> None:
 
 
 def _check_resources(resources: ResourceRequirements, where: str) -> None:
-    check_quantities(resources.requests, f"{where}.requests")
-    check_quantities(resources.limits, f"{where}.limits")
+    for field, amounts in (("requests", resources.requests), ("limits", resources.limits)):
+        _check_resource_names(amounts, f"{where}.{field}")
+        check_quantities(amounts, f"{where}.{field}")
     for name, limit in resources.limits.items():
         request = resources.requests.get(name, limit)
         if thousandths(request) > thousandths(limit):
             raise FieldError(at(f"{where}.requests", name), f"{request!r} is more than the limit {limit!r}; "
                              "lower it or raise the limit")  # fmt: skip
+    for name, request in resources.requests.items():
+        is_native = "/" not in name or "kubernetes.io/" in name
+        if is_native and not name.startswith(_HUGE_PAGES):
+            continue
+        if name not in resources.limits:
+            raise FieldError(at(f"{where}.limits", name), f"is missing; set it to {request!r}, the request: "
+                             "this resource cannot be overcommitted")  # fmt: skip
+        if thousandths(request) != thousandths(resources.limits[name]):
+            raise FieldError(at(f"{where}.requests", name), f"{request!r} differs from the limit "
+                             f"{resources.limits[name]!r}; make them equal")  # fmt: skip
+
+
+def _check_resource_names(names: Iterable[str], where: str) -> None:
+    """Check that each name is known or has a domain: others, such as memmory, would have no effect."""
+    for name in names:
+        check_key(name, at(where, name))
+        if "/" not in name and name not in _CONTAINER_RESOURCES and not name.startswith(_HUGE_PAGES):
+            near = get_close_matches(name.lower(), _CONTAINER_RESOURCES, 1, 0.7)  # gpu is not cpu
+            known = f"{', '.join(_CONTAINER_RESOURCES)}, {_HUGE_PAGES}SIZE or DOMAIN/NAME"
+            remedy = f"did you mean {near[0]}?" if near else f"use {known}"
+            raise FieldError(at(where, name), f"unknown resource; {remedy}")
 
 
 def _check_port(port: ContainerPort, where: str) -> None:

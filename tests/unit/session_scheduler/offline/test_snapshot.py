@@ -139,7 +139,7 @@ def test_the_snapshots_configuration_applies_unless_an_option_names_another(tmp_
 def test_a_snapshot_contains_the_resources_and_needs_no_file(tmp_path: Path, cluster: Path) -> None:
     resources, devices, file = tmp_path / "r.yaml", tmp_path / "devices.yaml", tmp_path / "s.json"
     resources.write_text("resources: [{type: qpu, name: q, attributes: {region: north}}]")
-    devices.write_text(pod("quantum").replace("cpu:", "fluxion.flux-framework.org/qpu:"))
+    devices.write_text(pod("quantum").replace("requests: {cpu:", "limits: {fluxion.flux-framework.org/qpu:"))
     arguments = [str(cluster), str(devices), "--resources", str(resources)]
     assert main(["snapshot", *arguments, "-o", str(file)]) == 0
     resources.unlink()
