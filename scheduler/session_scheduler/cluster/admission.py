@@ -29,6 +29,8 @@ from session_scheduler.model.times import micro_time_text, parsed_time
 
 _SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _FIRST_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+_LAST_TIME = datetime(9999, 12, 31, tzinfo=UTC)
+"""The latest time after which generated times can begin: a day before the largest datetime."""
 _Kube = TypeVar("_Kube", bound=KubeObject)
 
 
@@ -121,8 +123,8 @@ class Stamps:
 
     def __init__(self, read: Iterable[ObjectMeta]) -> None:
         times = [parsed_time(m.creation_timestamp) for m in read if m.creation_timestamp]
-        self._start = max((time for time in times if time is not None), default=_FIRST_TIME) + timedelta(seconds=1)
-        self._start = self._start.replace(microsecond=0)
+        latest = min(max((time for time in times if time is not None), default=_FIRST_TIME), _LAST_TIME)
+        self._start = (latest + timedelta(seconds=1)).replace(microsecond=0)
         self._count = 0
 
     def on(self, value: _Kube) -> _Kube:

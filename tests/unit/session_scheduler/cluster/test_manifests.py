@@ -167,6 +167,11 @@ def test_generated_creation_times_are_later_than_given_ones_in_the_order_of_the_
     assert (loaded.pods[1].metadata.uid, loaded.pods[1].metadata.resource_version) == ("u", "7")
 
 
+def test_creation_times_can_be_generated_after_the_last_possible_time() -> None:
+    loaded = load(pod("last", creationTimestamp="9999-12-31T23:59:59Z"), pod("new"))
+    assert loaded.pods[1].metadata.creation_timestamp == "9999-12-31T00:00:01.000002Z"
+
+
 def test_generated_names_count_up_and_avoid_names_that_are_taken() -> None:
     generated = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "job-"}, "spec": container()}
     assert names(load(generated, pod("job-1"), generated, generated)) == ["job-0", "job-1", "job-2", "job-3"]
