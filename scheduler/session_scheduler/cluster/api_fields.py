@@ -112,7 +112,8 @@ class ApiFields:
             for name, inner in value.items():
                 if name in fields:
                     yield from self._problems(inner, fields[name], child(path, name), around)
-                    yield from _wrong_values(inner, _VALUES.get((expected, name), ()), child(path, name))
+                    if isinstance(inner, list) == fields[name].startswith("[]"):  # else its type is wrong
+                        yield from _wrong_values(inner, _VALUES.get((expected, name), ()), child(path, name))
                 elif inner is not None:
                     yield child(path, name), self._unknown(name, path, fields, parents)
         elif expected.startswith("[]") and isinstance(value, list):

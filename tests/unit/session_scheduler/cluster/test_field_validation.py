@@ -98,6 +98,10 @@ def test_an_unknown_field_is_an_error_with_a_remedy(found: dict[str, Any], messa
          "Deployment a: spec.replicas: is a number with more than 32 bits; write a smaller one"),
         (manifest("Service", spec={"ports": {"port": 80}}),
          "Service a: spec.ports: must be a list of mappings, not a mapping"),
+        (manifest("PersistentVolumeClaim", spec={"accessModes": "RWO"}),
+         "PersistentVolumeClaim a: spec.accessModes: must be a list of strings, not 'RWO'"),
+        (manifest("PersistentVolume", spec={"volumeMode": ["file"]}),
+         "PersistentVolume a: spec.volumeMode: must be a string, not a list"),
     ],
 )  # fmt: skip
 def test_a_value_of_a_wrong_type_is_an_error(found: dict[str, Any], message: str, tmp_path: Path) -> None:
