@@ -185,7 +185,7 @@ def explain(
     from session_scheduler.offline.pod_selector import pod_option
 
     report = open_report(html)
-    objects, files = _split(files)
+    objects, files = _split(files, namespace)
     live = reads_cluster or bool(objects)
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, validate, live=live)
     chosen = _selectors(objects, namespace, files, kubeconfig, context)
@@ -264,7 +264,7 @@ def status(
     from session_scheduler.offline.status import status_of
 
     report = open_report(html)
-    objects, files = _split(files)
+    objects, files = _split(files, namespace)
     live = reads_cluster or bool(objects)
     state, settings = _read(files, kubeconfig, context, config, plugin_options, log_level, validate, live=live)
     chosen = _selectors(objects, namespace, files, kubeconfig, context)
@@ -385,11 +385,13 @@ def _read(
     return state, given or configuration(None, options, defaults, state)
 
 
-def _split(words: list[str] | None) -> tuple[list[str], list[str]]:
-    """The arguments of the form TYPE/NAME, and the files."""
+def _split(words: list[str] | None, namespace: str | None) -> tuple[list[str], list[str]]:
+    """The arguments of the form TYPE/NAME, and the files. Raises InputError for a namespace without TYPE/NAME."""
     from session_scheduler.offline.pod_selector import names_object
 
     objects = [word for word in words or () if names_object(word)]
+    if namespace is not None and not objects:
+        raise InputError(f"-n {namespace}: needs TYPE/NAME, such as pod/sampler; add one, or remove the option")
     return objects, [word for word in words or () if word not in objects]
 
 

@@ -238,6 +238,14 @@ def test_a_pods_own_namespace_is_used_in_a_pod(folder: Path, monkeypatch: pytest
     assert kube_access.namespace_of(None, None) == "apart"
 
 
+@pytest.mark.parametrize("command", ["explain", "status"])
+def test_a_namespace_without_an_object_is_rejected(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "cluster.yaml", "-n", "science"]) == 2
+    assert capsys.readouterr().err == (
+        "fluence: -n science: needs TYPE/NAME, such as pod/sampler; add one, or remove the option\n"
+    )
+
+
 def test_a_context_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InputError, match="kubeconfig kubeconfig: "):
         kube_access.namespace_of("kubeconfig", "absent")
