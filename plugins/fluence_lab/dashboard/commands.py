@@ -108,6 +108,9 @@ def dashboard(
 
     if bool(tls_cert) != bool(tls_key):
         raise InputError("--tls-cert and --tls-key: set both or neither")
+    for option, value in (("--kubeconfig", kubeconfig), ("--context", context)):
+        if files and value is not None:
+            raise InputError(f"{option}: the dashboard shows either FILEs or a cluster; remove one of the two")
     commands: Host = command.obj
     manifests, settings = commands.settings(files or [], config, {"--resources": resources})
     if simulate and not files:

@@ -69,13 +69,23 @@ def test_only_this_machine_reaches_a_loopback_address(host: str, loopback: bool)
     assert is_loopback(host) is loopback
 
 
+@pytest.mark.parametrize("option", ["--kubeconfig", "--context"])
+def test_files_are_not_shown_together_with_a_cluster(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["dashboard", "cluster.yaml", option, "x"]) == 2
+    assert capsys.readouterr().err == (
+        f"fluence: {option}: the dashboard shows either FILEs or a cluster; remove one of the two\n"
+    )
+
+
 def test_a_saved_simulation_is_recognised(tmp_path: Path) -> None:
     result, snapshot, broken = tmp_path / "result.json", tmp_path / "snapshot.json", tmp_path / "broken.json"
     result.write_text(json.dumps({"pods": [], "summary": {}}))
     snapshot.write_text(json.dumps({"kind": "Snapshot", "pods": [], "summary": {}}))
     broken.write_text("{")
+    deep = tmp_path / "deep.json"
+    deep.write_text('{"pods":' * 100_000)
     assert simulation(str(result)) == {"pods": [], "summary": {}}
-    assert [simulation(str(path)) for path in (snapshot, broken, tmp_path / "none.json", tmp_path)] == [None] * 4
+    assert [simulation(str(path)) for path in (snapshot, broken, deep, tmp_path / "none.json", tmp_path)] == [None] * 5
 
 
 def opening(*files: Path, simulate: bool = False) -> tuple[Any, list[str], str]:
