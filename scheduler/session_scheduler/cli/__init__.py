@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from io import TextIOWrapper
 from typing import Final
 
 from session_scheduler.errors import FluenceError
@@ -43,8 +44,10 @@ def main(arguments: Sequence[str] | None = None, *, plugin: bool = False) -> int
         return BAD_INPUT
     if sys.stderr is None:  # closed: discard the log
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
-    if arguments is None:  # PID 1 of a container ignores it by default
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    if arguments is None:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # PID 1 of a container ignores it by default
+        if isinstance(sys.stdout, TextIOWrapper):  # tables and JSON are UTF-8 in every locale, as kubectl's
+            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         status = _run(words, plugin=plugin)
         sys.stdout.flush()

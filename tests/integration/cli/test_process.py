@@ -1,4 +1,4 @@
-"""The command as a separate process, when a stream is closed or full, or its reader exits."""
+"""The command as a separate process: when a stream is closed or full, or its reader exits, and in other locales."""
 
 from __future__ import annotations
 
@@ -77,3 +77,13 @@ def test_files_are_read_if_standard_input_is_closed(config: list[str], tmp_path:
 def test_a_failed_write_of_an_error_changes_neither_output_nor_status(redirection: str) -> None:
     done = _shell(redirection, "simulate", "no-such-file.yaml")
     assert (done.returncode, done.stdout, done.stderr) == (2, "", "")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_the_output_is_utf_8_in_every_locale(config: list[str], tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "fits.yaml").write_text(MANIFESTS)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONIOENCODING": encoding}
+    command = [sys.executable, "-m", "session_scheduler.cli", "explain", str(tmp_path / "fits.yaml"), *config]
+    done = subprocess.run(command, env=environment, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert "TaintToleration 100 × 3" in done.stdout.decode()
