@@ -37,7 +37,7 @@ MAX_ATTRIBUTES_OF_ALL = 16 << 20
 MOST_SHARING = 1000
 """How many pods may share a resource."""
 
-_NO_COUNT = "is not a valid count; use a whole number of at least 1"
+_NO_COUNT = f"is not a valid count; use a whole number from 1 to {MAX_VERTICES}"
 _NO_SHARING = f"is not a valid number of pods; use a whole number from 1 to {MOST_SHARING}"
 UP, DOWN = "up", "down"
 _FIELDS = {"type", "name", "parent", "count", "sharing", "status", "attributes", "with"}
@@ -240,7 +240,7 @@ class _Loader:
             type=self.type_at(f"{path}.type", data.get("type")),
             name=self.name_at(f"{path}.name", data.get("name")),
             parent=self.name_at(f"{path}.parent", data.get("parent")) or CLUSTER,
-            count=self.number_at(f"{path}.count", data.get("count"), _NO_COUNT, 10**9),
+            count=self.number_at(f"{path}.count", data.get("count"), _NO_COUNT, MAX_VERTICES),
             sharing=self.number_at(f"{path}.sharing", data.get("sharing"), _NO_SHARING, MOST_SHARING),
             down=self.status_at(f"{path}.status", data.get("status")) == DOWN,
             own=self.attributes_at(f"{path}.attributes", data.get("attributes")),

@@ -139,6 +139,10 @@ ERRORS = [
         "resources[0].with[0].status: ['down'] is not a valid status",
     ),
     ("resources: [{type: a, count: 0}]", "resources[0].count: '0' is not a valid count"),
+    (
+        "resources: [{type: a, count: 1000000000}]",
+        "resources[0].count: '1000000000' is not a valid count; use a whole number from 1 to 20000",
+    ),
     ("resources: [{type: a, count: 1.5}]", "resources[0].count: '1.5' is not a valid count"),
     ("resources: [{type: a, count: [1]}]", "resources[0].count: ['1'] is not a valid count"),
     (
