@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 
 from fluence_plugins.master_queue.arguments import API_VERSION, KIND, MasterQueueConfiguration
 from fluence_plugins.master_queue.plugin import MasterQueuePlugin
-from session_scheduler.config.parsing import read_values, validated
+from session_scheduler.config.parsing import read_text, read_values, validated
 from session_scheduler.config.settings import without_secrets
 from session_scheduler.errors import InputError
 from session_scheduler.sdk.http_authorization import authorization_of
@@ -28,12 +28,7 @@ def load(path: Path | None) -> MasterQueueConfiguration:
     """Read a configuration file; without a path, the defaults. Raises InputError with a line for each wrong field."""
     if path is None:
         return MasterQueueConfiguration()
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise InputError(f"{path}: cannot be read ({reason}); name a readable configuration file") from error
-    values = read_values(text, str(path))
+    values = read_values(read_text(path), str(path))
     if not isinstance(values, dict) or not {"apiVersion", "kind"} <= values.keys():
         raise InputError(f"{path}: is not a configuration; start with `apiVersion: {API_VERSION}` and `kind: {KIND}`")
     return validated(MasterQueueConfiguration, values, str(path))

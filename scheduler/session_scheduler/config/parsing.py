@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Final, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
@@ -14,7 +15,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from session_scheduler.config.yaml_text import Limits, YamlError, read_value
 from session_scheduler.errors import InputError
 
-__all__ = ["read_values", "validated", "wrong_value"]
+__all__ = ["read_text", "read_values", "validated", "wrong_value"]
 
 _LIMITS: Final = Limits(bytes=1 << 20, aliased=100_000)
 """A larger configuration is a mistake."""
@@ -54,6 +55,20 @@ def without_users(text: str) -> str:
 def wrong_value(problem: str, at: Sequence[str | int] = ()) -> PydanticCustomError:
     """An error that a validator raises: `problem` is "problem; remedy", `at` the path from the model to the field."""
     return PydanticCustomError(_WRONG, "{problem}", {"problem": problem, "at": tuple(at)})
+
+
+def read_text(path: Path) -> str:
+    """The text of a configuration file. Reads no more than one byte above the limit of `read_values`.
+
+    Raises InputError.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LIMITS.bytes + 1)
+        return data.decode(errors="strict" if len(data) <= _LIMITS.bytes else "replace")  # too large anyway
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise InputError(f"{path}: cannot be read ({reason}); name a readable configuration file") from error
 
 
 def read_values(text: str, source: str) -> Any:

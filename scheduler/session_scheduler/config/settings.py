@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, model_validator
 
 from session_scheduler.config.extenders import ExtenderConfig, check_together
-from session_scheduler.config.parsing import read_values, validated, without_users, wrong_value
+from session_scheduler.config.parsing import read_text, read_values, validated, without_users, wrong_value
 from session_scheduler.config.partition import PartitionConfig
 from session_scheduler.config.strict import Strict
 from session_scheduler.errors import InputError
@@ -324,12 +324,7 @@ def without_secrets(value: Any) -> Any:
 
 def load_config(path: Path) -> SchedulerConfig:
     """Read a configuration file. Raises InputError with a line for each invalid field."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise InputError(f"{path}: cannot be read ({reason}); name a readable configuration file") from error
-    return parse_config(text, str(path))
+    return parse_config(read_text(path), str(path))
 
 
 def parse_config(text: str, source: str) -> SchedulerConfig:

@@ -164,6 +164,14 @@ def test_a_file_that_is_missing_or_not_text_is_named(tmp_path: Path):
         load_config(tmp_path / "binary.yaml")
 
 
+def test_a_huge_file_is_rejected_without_reading_it(tmp_path: Path):
+    huge = tmp_path / "huge.yaml"
+    with huge.open("wb") as file:
+        file.truncate(1 << 40)  # sparse: no memory has room for its text
+    with pytest.raises(InputError, match=r"huge\.yaml: is larger than 1 MiB; split or shorten it"):
+        load_config(huge)
+
+
 def test_a_configuration_cannot_be_changed():
     with pytest.raises(ValueError, match="frozen"):
         SchedulerConfig().seed = 2
