@@ -19,6 +19,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import structlog
@@ -92,6 +93,8 @@ def namespace_of(kubeconfig: str | None, context: str | None) -> str:
         namespace = found["context"].get("namespace")
     except (ConfigException, yaml.YAMLError, OSError, LookupError, TypeError, AttributeError, StopIteration) as error:
         raise _wrong(files, error) from None
+    except RecursionError:
+        raise _wrong(files, "is nested too deeply") from None
     return str(namespace or _NAMESPACE)
 
 
@@ -192,6 +195,8 @@ def _plain_access(chosen: _Chosen, renew: Callable[[], Awaitable[Access]]) -> Ac
         token.read()
         authorization = token.header
     elif user.get("token"):
+        if len(user["token"].splitlines()) > 1 or user["token"] != user["token"].strip():
+            raise ValueError("token: expected one line without spaces around it")
         authorization = _constant(f"Bearer {user['token']}")
     return Access(server, tls, cluster.get("tls-server-name"), cluster.get("proxy-url"), authorization, renew)
 
@@ -228,7 +233,7 @@ async def _from_files(files: str, context: str | None) -> Access:
         raise _wrong(files, f"its credential plugin did not finish within {_PLUGIN_PATIENCE:g} s") from None
     except (ConfigException, yaml.YAMLError, OSError, ValueError, binascii.Error) as error:
         raise _wrong(files, error) from None
-    except (AttributeError, TypeError, KeyError):  # the library's errors for malformed values
+    except (AttributeError, TypeError, KeyError, RecursionError):  # the library's errors for malformed values
         raise _wrong(files, "a cluster, user or context entry is malformed") from None
 
 
@@ -303,6 +308,9 @@ def _checked_url(server: object) -> str:
     """The URL without a trailing slash. Raises ValueError."""
     if not isinstance(server, str) or not server.startswith(("https://", "http://")):
         raise ValueError(f"expected an http or https URL as the cluster's server, got {server!r}")
+    address = urlsplit(server)
+    if not address.hostname or address.port == 0:  # `port` raises ValueError if it is out of range
+        raise ValueError(f"expected a host and a valid port in the cluster's server, got {server!r}")
     return server.rstrip("/")
 
 

@@ -170,6 +170,7 @@ async def test_without_verification_the_systems_cas_are_not_loaded(
         ("[]", "malformed"),
         ("clusters: 7", "malformed"),
         ("kind: Config", "current-context"),
+        ('{"a":' * 3000, "malformed"),
     ],
 )
 async def test_the_error_for_an_invalid_kubeconfig_is_one_line(tmp_path: Path, text: str, said: str) -> None:
@@ -186,6 +187,8 @@ async def test_the_error_for_an_invalid_kubeconfig_is_one_line(tmp_path: Path, t
         ({}, "absent", "absent"),
         ({}, "dangling", "absent"),
         ({"server": "one.example"}, None, "expected an http or https URL"),
+        ({"server": "https://one.example:99999"}, None, "Port out of range 0-65535; correct it"),
+        ({"server": "https://:6443"}, None, "expected a host and a valid port in the cluster's server"),
         ({"certificate-authority": "/nonexistent/ca.crt"}, None, "ca.crt"),
         ({"certificate-authority-data": "bm90aGluZw=="}, None, "correct it"),
         ({"certificate-authority-data": "%"}, None, "certificate-authority-data: "),
@@ -202,6 +205,20 @@ async def test_the_error_for_an_unusable_kubeconfig_has_the_reason(
     with pytest.raises(InputError, match=said) as caught:
         await connect(kubeconfig(tmp_path / "config", **cluster), context)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("token", ["secret\n", "secret\nsecret", " secret"])
+async def test_a_token_that_no_header_can_have_is_an_error_that_hides_it(tmp_path: Path, token: str) -> None:
+    file = kubeconfig(tmp_path / "config", {"token": token})
+    with pytest.raises(InputError, match="token: expected one line without spaces around it; correct it") as caught:
+        await connect(file)
+    assert "secret" not in str(caught.value)
+
+
+def test_the_namespace_of_a_kubeconfig_that_is_nested_too_deeply_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "config").write_text('{"a":' * 3000)
+    with pytest.raises(InputError, match="is nested too deeply; correct it"):
+        kube_access.namespace_of(str(tmp_path / "config"), None)
 
 
 async def test_a_missing_file_and_a_missing_configuration_are_errors(tmp_path: Path) -> None:
