@@ -35,6 +35,7 @@ class GraphOutput(Enum):
     SUMMARY = "summary"
 
 
+_NAMESPACE, _CONFIG_MAP = "kube-system", "fluence-resources"
 _OBJECT = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
 
 
@@ -45,10 +46,12 @@ def backend(
     ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the resource, at any depth.")],
     *,
-    namespace: Annotated[str, typer.Option("--namespace", help="The namespace of the ConfigMap.")] = "kube-system",
+    namespace: Annotated[
+        str | None, typer.Option("--namespace", help=f"The namespace of the ConfigMap; default: {_NAMESPACE}.")
+    ] = None,
     configmap: Annotated[
-        str, typer.Option("--configmap", help="The ConfigMap with the resources.")
-    ] = "fluence-resources",
+        str | None, typer.Option("--configmap", help=f"The ConfigMap with the resources; default: {_CONFIG_MAP}.")
+    ] = None,
     resources: Annotated[
         str | None, typer.Option("--resources", metavar="FILE", help="Change this file instead of the ConfigMap.")
     ] = None,
@@ -79,9 +82,17 @@ def backend(
             return await set_in_config_map(api, where, name, down=down)
 
     if resources is not None:
+        of_cluster = {"--namespace": namespace, "--configmap": configmap, "--kubeconfig": kubeconfig,
+                      "--context": context}  # fmt: skip
+        given = [option for option, value in of_cluster.items() if value is not None]
+        if given:
+            raise InputError(f"{', '.join(given)}: no effect on the file of --resources; remove either")
         place, marked = resources, set_in_file(resources, name, down=down)
     else:
-        where = ConfigMapText(_checked("--namespace", namespace), _checked("--configmap", configmap))
+        where = ConfigMapText(
+            _checked("--namespace", _NAMESPACE if namespace is None else namespace),
+            _checked("--configmap", _CONFIG_MAP if configmap is None else configmap),
+        )
         place, marked = str(where), asyncio.run(in_cluster(where))
     text = f"{place}: {name} is {'' if marked else 'already '}{'down' if down else 'up'}"
     if marked.within and not down:

@@ -4,13 +4,14 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from fluxion_cy.errors import FluxionError, InvalidGraph, InvalidJobspec
 from fluxion_cy.matcher import Matcher
 
 RULE = "============================="
+_LONGEST = 2**30
+"""The maximum number of characters of a file."""
 
 
 @dataclass(slots=True)
@@ -74,11 +75,15 @@ def written(value: Any) -> str:
 def read(name: str) -> str:
     """The text of a file. Raises Malformed, which names the file."""
     try:
-        return Path(name).read_text(encoding="utf-8-sig")
+        with open(name, encoding="utf-8-sig") as file:
+            text = file.read(_LONGEST + 1)
     except UnicodeDecodeError:
         raise Malformed(f"can't open {name}: it is not UTF-8 text") from None
     except (OSError, ValueError) as error:
         raise Malformed(f"can't open {name}: {getattr(error, 'strerror', None) or error}") from None
+    if len(text) > _LONGEST:
+        raise Malformed(f"can't open {name}: it is longer than {_LONGEST} characters")
+    return text
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from fluence_plugins.master_queue.nats.settings import MOST_SERVERS, ConnectorSe
 from fluence_plugins.master_queue.pool.capacity import Part, capacity, lesser
 from fluence_plugins.master_queue.pool.publisher import Pool, Publisher, Quotas, message
 from session_scheduler.errors import InputError, plain, shown
-from session_scheduler.model.quantity import QuantityError
+from session_scheduler.model.quantity import QuantityError, billionths
 from session_scheduler.sdk.dynamic_client import ClusterError, KubeApi, connect
 from session_scheduler.sdk.signals import stop_on_signals
 
@@ -152,9 +152,14 @@ def quotas_of(options: Options) -> dict[str, str]:
             problems.append(f"--quota: {resource} is given twice; write each resource once")
         else:
             try:
-                found[resource] = amount_text(resource, amount(resource, value))
+                thousandths = amount(resource, value)
             except QuantityError as error:
                 problems.append(f"--quota: {resource}: {error}")
+                continue
+            if thousandths * 10**6 != billionths(value):
+                unit = "thousandths of a core" if resource == "cpu" else "whole numbers"
+                problems.append(f"--quota: {resource}: {shown(value)} is too precise; use {unit}")
+            found[resource] = amount_text(resource, thousandths)
     if problems:
         raise InputError(*problems)
     return found

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from fluence_plugins.fluence.commands import backend
 from fluence_plugins.resources.backend_status import ConfigMapText, Marked, set_in_config_map, set_in_file
 from fluence_plugins.resources.errors import ResourcesError
+from session_scheduler.errors import InputError
 from session_scheduler.sdk.dynamic_client import Conflict
 
 TEXT = "resources: [{type: q, name: a}, {type: q, name: b}]"
@@ -98,6 +99,15 @@ def test_a_file_that_is_not_there_or_has_no_such_resource_is_one_line(tmp_path: 
     file.write_text(TEXT)
     with pytest.raises(ResourcesError, match="no resource has the name 'c'"):
         set_in_file(str(file), "c", down=True)
+    assert file.read_text() == TEXT
+
+
+def test_options_of_the_cluster_are_rejected_for_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "resources.yaml"
+    file.write_text(TEXT)
+    ended = CliRunner().invoke(app, ["drain", "a", "--resources", str(file), "--configmap", "mine", "--context", "c"])
+    assert isinstance(ended.exception, InputError)
+    assert str(ended.exception).startswith("--configmap, --context: no effect on the file of --resources; ")
     assert file.read_text() == TEXT
 
 

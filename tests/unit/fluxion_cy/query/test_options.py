@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from fluxion_cy.query import answers
 from fluxion_cy.query.shell import main
 
 from ..graphs import machine, slot, spec, want
@@ -70,6 +71,14 @@ def test_options_that_cannot_be_used_are_named_and_end_with_2(
     status, error = said(capsys, *arguments)
     assert status == 2
     assert word in error.splitlines()[-1]
+
+
+def test_no_more_of_a_file_is_read_than_its_limit(
+    files: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answers, "_LONGEST", 1000)
+    message = "can't open /dev/zero: it is longer than 1000 characters"
+    assert said(capsys, "-L", "/dev/zero")[1].splitlines()[-1].endswith(message)
 
 
 def test_a_broken_line_is_named_by_file_and_number_and_the_rest_goes_on(
