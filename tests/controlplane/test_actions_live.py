@@ -23,8 +23,11 @@ def test_nodes_are_kept_for_a_gang_and_used_by_what_ends_before_it_can_start(sce
     scenario.wait_bound("first")
     scenario.create_gang("gang", 2, cpu="4")
     assert "nodes are reserved for the gang" in scenario.wait_refused("gang-0", "nodes are reserved")
-    kept = {scenario.pod(f"gang-{number}")["status"].get("nominatedNodeName") for number in range(2)}
-    assert kept == set(scenario.nodes)
+
+    def kept() -> set[str]:
+        return {scenario.pod(f"gang-{number}")["status"].get("nominatedNodeName") for number in range(2)}
+
+    scenario.until("a node for each member", lambda: kept() == set(scenario.nodes))
     scenario.create_pod("endless", cpu="1")
     scenario.create_pod("long", cpu="1", annotations=_lasting(7200))
     scenario.create_pod("short", cpu="1", annotations=_lasting(600))

@@ -52,6 +52,7 @@ def test_small_pods_fit_beside_those_of_the_former_default_after_the_upgrade(sce
         scenario.create_pod(name, "gang", cpu="100m")
     scenario.create_pod("device", device=True, cpu="100m")
     scenario.wait_bound(*ours)
+    scenario.wait_whole("gang", 2)
     records = {name: scenario.pod(name)["metadata"]["annotations"][HELD] for name in ours}
     scenario.create_pod("small", cpu="100m")
     scenario.wait_refused("small", "(a request of 100m counts as 1 whole core with cpuAccounting: cores)")
@@ -69,7 +70,7 @@ def test_small_pods_fit_beside_those_of_the_former_default_after_the_upgrade(sce
         "only candidate node has 0",
     )
     scenario.end("device")
-    scenario.wait_bound("late-0")
+    scenario.wait_whole("late", 1)
     assert held_of(scenario.pod("late-0")) == {"millicores": 1000, "memory": 64, "pods": 1}
 
     started_anew(scheduler, scenario.settings)
@@ -106,6 +107,7 @@ def test_the_example_of_small_pods_runs_whole_and_each_pod_holds_what_it_request
     total = sum(map(held_of, pods.values()), Counter())
     assert (total["millicores"], total["pods"]) == (3500, 19)
     assert drift(scheduler) == 0
+    scenario.wait_whole("trace", 6)
     scenario.check("trace")
 
 
