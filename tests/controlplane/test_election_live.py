@@ -24,7 +24,10 @@ from .conftest import new_control_plane
 from .harness import ADMIN, DEPLOY, SCHEDULER, ControlPlane
 from .scheduler_process import SchedulerProcess, Settings
 
-SETTINGS = LeaderElection(lease_seconds=3, renew_seconds=2.0, retry_seconds=0.2)
+LASTING = LeaderElection(lease_seconds=60, renew_seconds=50.0, retry_seconds=0.2)
+"""A lease that does not expire during a test."""
+BRIEF = LeaderElection(lease_seconds=5, renew_seconds=4.0, retry_seconds=0.2)
+"""A lease whose end tests wait for."""
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/fluence"
 PATIENCE = 30.0
 
@@ -55,8 +58,8 @@ async def admin(plane: ControlPlane) -> AsyncIterator[KubernetesCluster]:
         yield cluster
 
 
-def elector(cluster: KubernetesCluster, identity: str) -> Elector:
-    made = Elector(cluster, SETTINGS, identity=identity, clock=SystemClock())
+def elector(cluster: KubernetesCluster, identity: str, settings: LeaderElection = LASTING) -> Elector:
+    made = Elector(cluster, settings, identity=identity, clock=SystemClock())
     cluster.fence_writes(made.fence.check)
     return made
 
@@ -82,29 +85,29 @@ async def running(work: Awaitable[None]) -> AsyncIterator[asyncio.Task[None]]:
 async def test_one_of_two_leads_and_the_other_takes_over_what_is_given_back(
     plane: ControlPlane, clusters: list[KubernetesCluster]
 ) -> None:
-    first, second = elector(clusters[0], "first"), elector(clusters[1], "second")
+    first, second = elector(clusters[0], "first", BRIEF), elector(clusters[1], "second", BRIEF)
     await first.acquire()
     async with running(first.keep()), running(second.acquire()) as waiting:
-        await asyncio.sleep(SETTINGS.lease_seconds + 1)  # longer than the lease
+        await asyncio.sleep(BRIEF.lease_seconds + 1)  # longer than the lease
         assert first.fence.leading
         assert not waiting.done()
     assert lease(plane)["holderIdentity"] == "first"
-    assert lease(plane)["leaseDurationSeconds"] == 3
+    assert lease(plane)["leaseDurationSeconds"] == BRIEF.lease_seconds
     await first.release()
     assert "holderIdentity" not in lease(plane)
-    await asyncio.wait_for(second.acquire(), SETTINGS.lease_seconds)
+    await asyncio.wait_for(second.acquire(), BRIEF.lease_seconds)
     assert (lease(plane)["holderIdentity"], lease(plane)["leaseTransitions"]) == ("second", 1)
 
 
 async def test_a_silent_leaders_lease_is_taken_after_it_has_stopped_writing(
     clusters: list[KubernetesCluster],
 ) -> None:
-    first, second = elector(clusters[0], "first"), elector(clusters[1], "second")
+    first, second = elector(clusters[0], "first", BRIEF), elector(clusters[1], "second", BRIEF)
     await first.acquire()
     await clusters[0].create(config_map("while-leading"))
     began = asyncio.get_running_loop().time()
     await asyncio.wait_for(second.acquire(), PATIENCE)
-    assert asyncio.get_running_loop().time() - began >= SETTINGS.lease_seconds
+    assert asyncio.get_running_loop().time() - began >= BRIEF.lease_seconds
     with pytest.raises(NotLeading):
         await clusters[0].create(config_map("afterwards"))
     await clusters[1].create(config_map("successor"))
@@ -258,7 +261,7 @@ def scheduled(plane: ControlPlane, namespace: str, name: str) -> str:
     spec = {"schedulerName": "fluence", "containers": [{"name": "main", "image": "example.com/none"}]}
     plane.create({"apiVersion": "v1", "kind": "Pod", "spec": spec, "metadata": {"name": name, "namespace": namespace}})
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-    pod = plane.wait_for(path, lambda found: found["spec"].get("nodeName"), Settings().lease_seconds + 5.0)
+    pod = plane.wait_for(path, lambda found: found["spec"].get("nodeName"), Settings().lease_seconds + PATIENCE)
     leader: str = pod["metadata"]["annotations"][LEADER_ANNOTATION]
     return leader
 
