@@ -10,11 +10,25 @@ from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import yaml
 
-from ..tools.deploying import CHART, DEPLOY, NAMESPACE, RESOURCES, Manifest, chart, hooks, key, manifests, program, the
+from ..tools.deploying import (
+    CHART,
+    DEPLOY,
+    NAMESPACE,
+    RESOURCES,
+    Manifest,
+    chart,
+    hooks,
+    key,
+    manifests,
+    objects,
+    program,
+    the,
+)
 from .harness import ADMIN, ControlPlane
 
 FLAT = ("queues.yaml", "fluence.yaml", "fluence-resources.yaml", "device-plugin.yaml", "options/annotations.yaml",
@@ -74,6 +88,8 @@ class Shell:
     def apply_twice(self, text: str) -> dict[str, str]:
         """Apply objects on the server twice: the second time must change none. Unknown fields are an error."""
         self.kubectl("apply", "--server-side", "-f", "-", text=text)
+        for definition in (each for each in objects(text) if each["kind"] == "CustomResourceDefinition"):
+            wait_established(self.plane, definition)  # the API server writes its status
         first = self.versions(text)
         self.kubectl("apply", "--server-side", "-f", "-", text=text)
         assert self.versions(text) == first
@@ -86,9 +102,14 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with BarePlane(tmp_path_factory.mktemp("deploy")) as plane:
         for definition in yaml.safe_load_all(DEFINITIONS.read_text()):
             plane.create(definition)
-            path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{definition['metadata']['name']}"
-            plane.wait_for(path, established)
+            wait_established(plane, definition)
         yield plane
+
+
+def wait_established(plane: ControlPlane, definition: Manifest) -> None:
+    """Wait until the API server serves a CustomResourceDefinition."""
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{definition['metadata']['name']}"
+    plane.wait_for(path, established)
 
 
 def established(definition: Manifest) -> bool:
@@ -190,8 +211,8 @@ def pod(name: str, spec: Manifest) -> Manifest:
 
 def admitted(plane: ControlPlane, level: str, spec: Manifest) -> tuple[int, str]:
     """Return the response of a namespace with this level of pod security to such a pod."""
-    namespace = plane.new_namespace()
-    plane.request("PATCH", f"/api/v1/namespaces/{namespace}", {"metadata": {"labels": {ENFORCE: level}}})
+    namespace = f"{level}-{uuid4().hex}"  # created with the label: admission reads it from a cache
+    plane.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {ENFORCE: level}}})
     account = {"name": spec["serviceAccountName"], "namespace": namespace}
     plane.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": account})
     path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All&fieldValidation=Strict"
