@@ -39,8 +39,9 @@ def serve(path: str) -> dict[str, Any]:
     """Fork once for each client. Returns only in the new processes, each with its client's request."""
     reader, writer = socket.socketpair()
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(path)
+    listener.bind(f"{path}.new")
     listener.listen()
+    os.rename(f"{path}.new", path)  # clients connect as soon as it exists
     for one in (reader, writer):
         one.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
