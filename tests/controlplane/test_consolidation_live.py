@@ -10,10 +10,8 @@ from .scenarios_world import Scenario, pod_spec
 CONSOLIDATING = {"actions": ["allocate", "preempt", "reclaim", "consolidate"]}
 
 
-def _deploy_on(scenario: Scenario, name: str, node: str) -> Manifest:
-    """Create a Deployment of one pod with two cores; it is bound while all other nodes are cordoned."""
-    for other in scenario.nodes:
-        scenario.cordon(other, wanted=other != node)
+def _deploy(scenario: Scenario, name: str) -> Manifest:
+    """Create a Deployment of one pod with two cores; wait until it is bound."""
     labels = {"app": name}
     template = {"metadata": {"labels": labels}, "spec": pod_spec(cpu="2") | {"terminationGracePeriodSeconds": 600}}
     spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
@@ -40,9 +38,8 @@ def test_a_gang_runs_where_pods_were_moved_and_these_run_elsewhere(scenario: Sce
     for _ in range(4):
         scenario.add_node(cpu=4, devices=0)
     scheduler = scenario.run(replace(scenario.settings, more=CONSOLIDATING))
-    before = {app: _deploy_on(scenario, app, node) for app, node in zip("abcd", scenario.nodes, strict=True)}
-    for node in scenario.nodes:
-        scenario.cordon(node, wanted=False)
+    before = {app: _deploy(scenario, app) for app in "abcd"}
+    assert {pod["spec"]["nodeName"] for pod in before.values()} == set(scenario.nodes), "empty nodes come first"
     scenario.create_gang("gang", 2, cpu="4")
     moved = scenario.until("the moves", lambda: _leaving(scenario, 2))
     for app in moved:
