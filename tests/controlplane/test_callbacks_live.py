@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from ..tools.plugin_cases import CASES, FOLDER, NAMES, QUEUES, a_node, a_pod
-from .awaiting import pass_marker, running
+from .awaiting import PATIENCE, pass_marker, running
 from .conftest import new_control_plane
 from .harness import ControlPlane
 from .scheduler_process import SchedulerProcess, Settings
@@ -33,7 +33,6 @@ OBJECTS = {name: (objects, plugins) for name, (objects, plugins, *_) in CASES.it
     TRACKER: COUNTED,
 }
 PRIORITIES = (1, 9)
-PATIENCE = 15.0
 
 
 class World:
