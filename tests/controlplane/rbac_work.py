@@ -68,7 +68,10 @@ class Plans(Work):
     """No pod of a gang is bound before its plan is written."""
 
     def __init__(self, *, coscheduling: bool = False, contested: bool = False, filler: int = 0) -> None:
-        """With `contested`, another client writes to the PodGroup at the same time, so that it must be read again."""
+        """With `contested`, another client writes to the PodGroup at the same time, so that it must be read again.
+
+        Without the right, it does so at each attempt: the next one would succeed after a moment.
+        """
         self._coscheduling = coscheduling
         self._contested = contested
         self._filler = filler
@@ -80,6 +83,8 @@ class Plans(Work):
             return
         self.gang = world.new_name("gang")
         go_on = world.hold("PATCH", f"/podgroups/{self.gang}")
+        if taken is not None:
+            world.contest("PATCH", f"/podgroups/{self.gang}")
         world.new_gang(self.gang, coscheduling=self._coscheduling)
         go_on(lambda: world.label(world.group_path(self.gang, coscheduling=self._coscheduling)))
 
@@ -87,6 +92,7 @@ class Plans(Work):
         for pod in pods_of(self.gang):
             world.wait_told(pod, taken.refusal)
             assert not is_bound(world.pod(pod))
+        world.proxies[0].forget()
 
     def works(self, world: RbacWorld) -> None:
         world.wait_bound(*pods_of(self.gang))

@@ -27,6 +27,8 @@ from .scenarios_world import NEVER, Scenario, pod_spec
 from .scheduler_process import SchedulerProcess, Settings
 
 PATIENCE = 30.0
+_CONFLICTS = 200
+"""More than a scheduler's attempts within PATIENCE."""
 _RBAC = "/apis/rbac.authorization.k8s.io/v1"
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
@@ -309,6 +311,12 @@ class RbacWorld(Scenario):
             self.proxies[0].release(rule)
 
         return go_on
+
+    def contest(self, method: str, end: str) -> None:
+        """Reject the second and each later write to such a path, as if another client had written before."""
+        for number in range(2, _CONFLICTS):
+            self.proxies[0].at(number, Fault.ERROR, status=HTTPStatus.CONFLICT,
+                               where=lambda asked, path: asked == method and path.endswith(end))  # fmt: skip
 
     def label(self, path: str) -> None:
         """Change an object's labels."""
