@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 from typing import Any, Final
 
 from session_scheduler.model.field_checks import (
@@ -37,12 +36,11 @@ from session_scheduler.model.objects import (
     Toleration,
 )
 from session_scheduler.model.quantity import thousandths
+from session_scheduler.model.requests import is_counted, unknown_resource
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _PROTOCOLS = ("TCP", "UDP", "SCTP")
 _HUGE_PAGES: Final = "hugepages-"
-_CONTAINER_RESOURCES: Final = ("cpu", "memory", "ephemeral-storage")
-"""The resources of containers without a domain, except huge pages."""
 
 
 def _check_one_of(value: object, allowed: Sequence[str], where: str) -> None:
@@ -124,11 +122,8 @@ def _check_resource_names(names: Iterable[str], where: str) -> None:
     """Check that each name is known or has a domain: others, such as memmory, would have no effect."""
     for name in names:
         check_key(name, at(where, name))
-        if "/" not in name and name not in _CONTAINER_RESOURCES and not name.startswith(_HUGE_PAGES):
-            near = get_close_matches(name.lower(), _CONTAINER_RESOURCES, 1, 0.7)  # gpu is not cpu
-            known = f"{', '.join(_CONTAINER_RESOURCES)}, {_HUGE_PAGES}SIZE or DOMAIN/NAME"
-            remedy = f"did you mean {near[0]}?" if near else f"use {known}"
-            raise FieldError(at(where, name), f"unknown resource; {remedy}")
+        if not is_counted(name) or name.startswith("attachable-volumes-"):
+            raise FieldError(at(where, name), unknown_resource(name))
 
 
 def _check_port(port: ContainerPort, where: str) -> None:

@@ -17,6 +17,7 @@ from session_scheduler.model.groups import DEFAULT_QUEUE
 from session_scheduler.model.meta import Quantity
 from session_scheduler.model.quantity import QuantityError, quantity_text, thousandths, whole
 from session_scheduler.model.queue_objects import Queue
+from session_scheduler.model.requests import is_counted, unknown_resource
 
 QUEUE_LABEL: Final = "fluence.flux-framework.org/queue"
 """On a PodGroup or a pod: the name of its queue."""
@@ -105,10 +106,12 @@ def queue_spec(
     problem = _wrong_name(name)
     for which, named in quantities.items():
         for resource, quantity in named.items():
+            at = f"{which}.{resource}"
+            if resource != PODS and not is_counted(resource):
+                problem = problem or Problem("Invalid", f"{at}: {unknown_resource(resource)}", at)
             try:
                 amounts[which][resource] = amount_of(resource, quantity)
             except QuantityError as error:
-                at = f"{which}.{resource}"
                 problem = problem or Problem("Invalid", f"{at}: {error}", at)
     deserved, limit = amounts["deserved"], amounts["limit"]
     if weight < 0:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from operator import is_
 
 from msgspec.structs import replace
@@ -36,7 +37,7 @@ DEFAULT_MEMORY_BYTES = 200 * 1024 * 1024
 """The memory of a container without a memory request, for scores."""
 
 _SCORED: Mapping[str, int] = {"cpu": DEFAULT_CPU_MILLIS, "memory": 1000 * DEFAULT_MEMORY_BYTES}
-_COUNTED = frozenset({"cpu", "memory", "ephemeral-storage"})
+_COUNTED = "cpu", "memory", "ephemeral-storage"
 
 
 def pod_requests(pod: Pod) -> tuple[Amounts, Amounts]:
@@ -98,6 +99,15 @@ def is_scalar(name: str) -> bool:
     if "/" not in name:
         return name.startswith(("hugepages-", "attachable-volumes-"))
     return not name.startswith("requests.") or "kubernetes.io/" in name
+
+
+def unknown_resource(name: str) -> str:
+    """The problem of a name that is not counted, and the remedy."""
+    without_prefix = name.removeprefix("requests.").removeprefix("limits.")  # as in a ResourceQuota
+    is_known = without_prefix != name and is_counted(without_prefix)
+    near = [without_prefix] if is_known else get_close_matches(name.lower(), _COUNTED, 1, 0.7)  # gpu is not cpu
+    remedy = f"did you mean {near[0]}?" if near else f"use {', '.join(_COUNTED)}, hugepages-SIZE or DOMAIN/NAME"
+    return f"unknown resource; {remedy}"
 
 
 def _rounded(name: str, amount: int) -> int:

@@ -63,6 +63,8 @@ def together(*keys: str) -> dict[str, Any]:
         (container(resources={"limits": {"gpu": 1}}), "limits.gpu",
          "unknown resource; use cpu, memory, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME"),
         (container(resources={"requests": {"a b/gpu": 1}}), "requests[a b/gpu]", "is not a valid key"),
+        (container(resources={"limits": {"requests.nvidia.com/gpu": 1}}), "limits[requests.nvidia.com/gpu]",
+         "unknown resource; did you mean nvidia.com/gpu?"),
         ({"overhead": {"mem": "1Gi"}}, "spec.overhead.mem", "unknown resource"),
         (container(resources={"requests": {"a.b/gpu": 1}}), "limits[a.b/gpu]",
          "is missing; set it to 1, the request: this resource cannot be overcommitted"),

@@ -25,6 +25,10 @@ HEADER = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfig
      "f: queues[0].parent: queue 'default' is for pods that name no queue, so it cannot have children; choose another "
      "parent"),
     ("- {name: a, limit: {cpu: -1}}", "f: queues[0].limit.cpu: -1 is negative; write 0 or more"),
+    ("- {name: a, limit: {gpu: 4}}",
+     "f: queues[0].limit.gpu: unknown resource; use cpu, memory, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME"),
+    ("- {name: a, deserved: {requests.nvidia.com/gpu: 4}}",
+     "f: queues[0].deserved.requests.nvidia.com/gpu: unknown resource; did you mean nvidia.com/gpu?"),
     ("- {name: a, deserved: {cpu: lots}}", "f: queues[0].deserved.cpu: 'lots' is not a valid quantity; write a number "
      "with an optional suffix, such as 500m, 2 or 4Gi"),
     ("- {name: a, deserved: {cpu: 3}, limit: {cpu: 2}}",
