@@ -119,6 +119,8 @@ def test_whole_and_shared_gpus_on_one_node_need_the_device_plugin_and_the_polici
 def test_what_the_go_version_did_names_the_values_that_it_needs() -> None:
     needs = "goCompatible.enabled also needs webhook.sidecarImage, coordination.enabled: true; add this to the values"
     assert needs in refusal("--set", "goCompatible.enabled=true")
+    without_webhook = refusal("--set", "goCompatible.enabled=true,webhook.enabled=false")
+    assert needs.replace("webhook.sidecarImage", "webhook.enabled: true, webhook.sidecarImage") in without_webhook
 
 
 def test_values_of_a_chart_without_a_newer_option_are_enough() -> None:

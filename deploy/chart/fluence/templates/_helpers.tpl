@@ -139,7 +139,8 @@ startupProbe:
 {{- define "fluence.checkConfig" -}}
 {{- if (.Values.goCompatible).enabled -}}
 {{- $missing := list -}}
-{{- if not (and .Values.webhook.enabled (has "quantum" .Values.webhook.handlers)) }}{{ $missing = append $missing "webhook.handlers with quantum" }}{{ end -}}
+{{- if not .Values.webhook.enabled }}{{ $missing = append $missing "webhook.enabled: true" }}{{ end -}}
+{{- if not (has "quantum" .Values.webhook.handlers) }}{{ $missing = append $missing "webhook.handlers with quantum" }}{{ end -}}
 {{- if not .Values.webhook.sidecarImage }}{{ $missing = append $missing "webhook.sidecarImage" }}{{ end -}}
 {{- if not .Values.coordination.enabled }}{{ $missing = append $missing "coordination.enabled: true" }}{{ end -}}
 {{- if $missing }}{{ fail (printf "goCompatible.enabled also needs %s; add this to the values" (join ", " $missing)) }}{{ end -}}
