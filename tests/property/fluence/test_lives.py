@@ -109,12 +109,13 @@ class Life:
             }
             await self.cluster.create(msgspec.convert(group, PodGroup))
         asked = {"cpu": self.chance.choice(self.cpus), "memory": self.chance.choice(["0", "1Gi", "1000Mi"])}
+        limits = dict[str, str]()
         if self.chance.random() < 0.6:
-            asked[f"fluxion.flux-framework.org/{self.chance.choice(KINDS)}"] = str(self.chance.randint(1, 2))
+            limits[f"fluxion.flux-framework.org/{self.chance.choice(KINDS)}"] = str(self.chance.randint(1, 2))
         for index in range(size):
             spec: dict[str, Any] = {
                 "schedulerName": "fluence",
-                "containers": [{"name": "c", "resources": {"requests": asked}}],
+                "containers": [{"name": "c", "resources": {"requests": asked | limits, "limits": limits}}],
             }
             if size > 1:
                 spec["schedulingGroup"] = {"podGroupName": name}

@@ -64,9 +64,8 @@ def cluster(
     )
     for i, (cores, gib, qpus, port) in enumerate(pods):
         asked = {"cpu": str(cores), "memory": f"{gib}Gi"}
-        if qpus:
-            asked["fluxion.flux-framework.org/qpu"] = str(qpus)
-        container: dict[str, Any] = {"name": "c", "resources": {"requests": asked}}
+        limits = {"fluxion.flux-framework.org/qpu": str(qpus)} if qpus else {}
+        container: dict[str, Any] = {"name": "c", "resources": {"requests": asked | limits, "limits": limits}}
         if port:
             container["ports"] = [{"containerPort": port, "hostPort": port}]
         spec = {"schedulerName": "fluence", "schedulingGroup": {"podGroupName": "g"}, "containers": [container]}
