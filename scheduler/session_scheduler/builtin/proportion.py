@@ -358,8 +358,9 @@ class _Bound:
             return
         add_each(self._more, self._use.counts(self.queue).leaving, -1)
         preempted, path = session.snapshot.cache.preempted, self._use.tree.path
-        for uid, task in session.ledger.to_end.items():  # those of the same attempt
-            if uid not in preempted and task.node is not None and self.queue in path(task.group.queue):
+        of_attempt = (task for uid, task in session.ledger.to_end.items() if uid not in preempted)
+        for task in filter(self._use.concerns, of_attempt):
+            if task.node is not None and self.queue in path(task.group.queue):
                 add_each(self._more, self._use.devices_of(task), -1)
 
     def add(self, cls: TaskClass) -> None:

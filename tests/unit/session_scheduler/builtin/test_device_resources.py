@@ -278,6 +278,23 @@ def test_pods_preempt_within_the_limit_of_a_model_in_one_session(
     assert sorted(nominated) == ["", "n1", "n2"]
 
 
+@pytest.mark.parametrize("evaluation", ["naive", "heap", "board"])
+def test_victims_of_other_schedulers_leave_no_space_in_a_limit(evaluation: Any) -> None:
+    """They do not count in queues, although their labels name one."""
+    cluster = fleet(QueueConfig(name="a", limit={A100: 4}), models=(), evaluation=evaluation)
+    labels = {MODEL: "A100", "pool": "x"}
+    for name in ("n1", "n2"):
+        cluster.node(name, cpu="64", offers={WHOLE: 4}, labels=labels)
+    cluster.node("n3", cpu="64", offers={WHOLE: 32}, labels={MODEL: "T4"})
+    options: dict[str, Any] = {"scheduler": "other", "node_selector": {MODEL: "A100"}}
+    cluster.add(of(f"low-{n}", "a", 4, priority=-1, bound_to=f"n{n}", **options) for n in (1, 2)).run()
+    cluster.add(pod_group("g", None, labels={QUEUE_LABEL: "a"}), pod("runs", group="g", bound_to="n1"))
+    cluster.add(of(f"high-{n}", "a", 4, priority=9, group="g", node_selector={"pool": "x"}) for n in (1, 2)).run()
+    assert taken(cluster) == ["low-1"]
+    cluster.assert_nominated("high-1", "n1")
+    cluster.assert_pending("high-2", f"queue 'a' has reached its limit of {A100}")
+
+
 def with_nominated(model: str, evaluation: Any, limit: int = 4) -> FakeCluster:
     """A pod that is nominated for n1 and waits for one of two victims. Two GPUs of n2 are free, which is an A100."""
     config = SchedulerConfig(
