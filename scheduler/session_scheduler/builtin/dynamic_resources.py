@@ -443,6 +443,8 @@ class DynamicResources:
                 open_claims.append(claim)
             elif claim.status.allocation is None or self._holdings.is_freed(claim):
                 self._holdings.hold(task.uid, claim, found)
+            else:
+                self._holdings.join(task.uid, claim)
         special = self._special_claim(session, task, state)
         if special is not None:
             open_claims.append(special)

@@ -37,6 +37,8 @@ class Holdings:
         """Increases with every change of an allocation."""
         self._held: dict[str, Held] = {}
         self._of_pod: dict[str, list[str]] = {}
+        self._joined: dict[str, set[str]] = {}
+        """By claim: the pods (uids) that use its written allocation, but for which it is not reserved yet."""
         self._counted: dict[str, Allocation] = {}
         self._elsewhere: dict[str, Allocation] = {}
         """Allocations that another client wrote for claims with a different decision here."""
@@ -78,6 +80,7 @@ class Holdings:
 
     def _reconcile(self, claim: ResourceClaim) -> None:
         uid = claim.metadata.uid
+        self._joined.get(uid, set()).difference_update(one.uid for one in claim.status.reserved_for)
         held = self._held.get(uid)
         if held is not None and held.written and newer(claim, held.claim):
             self._forget(uid)
@@ -147,9 +150,18 @@ class Holdings:
         held.pods.add(pod)
         self._of_pod.setdefault(pod, []).append(uid)
 
+    def join(self, pod: str, claim: ResourceClaim) -> None:
+        """Note that a pod uses a claim's written allocation. The claim is reserved for the pod only later."""
+        self._joined.setdefault(claim.metadata.uid, set()).add(pod)
+        self._of_pod.setdefault(pod, []).append(claim.metadata.uid)
+
     def release(self, pod: str) -> None:
         """Release the decisions for a pod. Written allocations stay until the watch shows a newer claim."""
         for uid in self._of_pod.pop(pod, ()):
+            joined = self._joined.get(uid, set())
+            joined.discard(pod)
+            if not joined:
+                self._joined.pop(uid, None)
             held = self._held.get(uid)
             if held is None:
                 continue
@@ -181,13 +193,13 @@ class Holdings:
     # ------------------------------------------------------------------ simulated removal
 
     def remove(self, pod: str, claims: Iterable[ResourceClaim]) -> None:
-        """Simulate the end of a pod (uid): its claims that are reserved and held for no other pod become free."""
+        """Simulate the end of a pod (uid): its claims that no other pod uses or will use become free."""
         self._gone.add(pod)
         for claim in claims:
             uid, users = claim.metadata.uid, {one.uid for one in claim.status.reserved_for}
             allocation, held = self._counted.get(uid), self._held.get(uid)
-            if users and held is not None:
-                users |= held.pods
+            if users:
+                users |= self._joined.get(uid, set()) | (held.pods if held is not None else set())
             if users and users <= self._gone and allocation is not None:
                 self._freed[uid] = allocation, self._held.pop(uid, None)
                 self._count_in(self._counted, uid, None)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from session_scheduler.builtin.devices.holdings import Holdings
 from session_scheduler.config.settings import DeviceResourceConfig, QueueConfig, SchedulerConfig
-from session_scheduler.model.devices import Allocation, Consumer, ResourceSlice
+from session_scheduler.model.devices import Allocation, Consumer, ResourceClaim, ResourceSlice
 from session_scheduler.model.objects import Pod
 from session_scheduler.model.queues import QUEUE_LABEL
 from session_scheduler.testing import FakeCluster, pod, pod_group
@@ -133,6 +133,21 @@ def test_a_pod_does_not_keep_the_claim_of_victims_from_being_freed_for_a_nominat
 
 
 @MODES
+def test_no_victim_is_evicted_for_a_claim_that_a_pod_in_flight_uses(evaluation: str) -> None:
+    """The claim is allocated, but not reserved for the second pod yet."""
+    cluster = world(evaluation, slice_of("n1", "a")).nodes(1, cpu="4")
+    cluster.add(claim("c"), claim("own"), user("low", "c", priority=0)).run()
+    cluster.add(user("second", "c", priority=9), user("high", "own", priority=5)).run()
+    cluster.assert_bound("second")
+    assert not taken(cluster)
+    cluster.delete_pod("second")
+    there = cluster.find(ResourceClaim, "c")
+    users = tuple(one for one in there.status.reserved_for if one.name != "second")
+    cluster.add(replace(there, status=replace(there.status, reserved_for=users))).run()
+    assert taken(cluster) == ["low"]
+
+
+@MODES
 @pytest.mark.parametrize("devices", ["a", "ab"])
 def test_a_dry_run_without_the_only_user_of_a_shared_claim_allocates_it_again(evaluation: str, devices: str) -> None:
     """Once the victim is gone, the claim's devices are free, and the preemptor needs devices for both of its claims."""
@@ -212,3 +227,29 @@ def test_a_dry_run_that_allocates_a_freed_claim_again_leaves_its_allocation_as_i
     holdings.put_back("low", [written])
     assert (holdings.of(written), used()) == (before, [True, False])
     assert decided[-1] == before
+
+
+def test_a_pod_uses_a_written_allocation_until_the_watch_shows_its_reservation() -> None:
+    holdings, shared = Holdings(), allocated_to(claim("c"), "n1", "a")
+    low, high = (Consumer(resource="pods", name=name, uid=name) for name in ("low", "high"))
+
+    def reserved(version: int, *users: Consumer) -> ResourceClaim:
+        metadata = replace(shared.metadata, uid="u", resource_version=str(version))
+        found = replace(shared, metadata=metadata, status=replace(shared.status, reserved_for=users))
+        holdings.see({found.key: found}, version)
+        return found
+
+    def is_freed(there: ResourceClaim) -> bool:
+        holdings.remove("low", [there])
+        freed = holdings.is_freed(there)
+        holdings.put_back("low", [there])
+        return freed
+
+    there = reserved(1, low)
+    holdings.join("high", there)
+    assert not is_freed(there)
+    holdings.release("high")
+    assert is_freed(there)
+    holdings.join("high", there)
+    assert not is_freed(reserved(2, low, high))
+    assert is_freed(reserved(3, low))
