@@ -103,6 +103,8 @@ class _Opened(msgspec.Struct):
     unavailable: dict[TaskClass, dict[str, ResourceClaim]] = msgspec.field(default_factory=dict)
     """The allocated claims that are not usable on some node."""
     uses: _Uses | None = None
+    nominated: tuple[int, dict[str, set[TaskClass]]] = (-1, {})
+    """The version of the nominations, and by claim the classes of the nominated pods that use it."""
 
 
 class _Uses(msgspec.Struct):
@@ -240,17 +242,34 @@ class DynamicResources:
         self._evaluator.start(session)
         state = self._opened.states[cls] = _State(cls.pod, claims, extended)
         ranked = any(request.first_available for claim in claims for request in claim.spec.devices.requests)
-        return Prepared(state, Scope.ANY, Scope.ANY if ranked else SKIP, claims_key=partial(self._claims_key, state))
+        score_scope = Scope.ANY if ranked else SKIP
+        return Prepared(state, Scope.ANY, score_scope, claims_key=partial(self._claims_key, cls, state))
 
-    def _claims_key(self, state: _State) -> Hashable | None:
-        """The specs of the pod's claims; None if one is allocated, or limits of queues may apply to the devices."""
+    def _claims_key(self, cls: TaskClass, state: _State) -> Hashable | None:
+        """The specs of the pod's claims; None if one is allocated, if nominated pods of another class use one, or if
+        limits of queues may apply to the devices.
+        """
         if self._limits.possible:
+            return None
+        nominated = self._classes_of_nominated()
+        if any(nominated.get(claim.key, {cls}) != {cls} for claim in state.claims):
             return None
         if any(claim.status.reserved_for or self._allocation(claim) is not None for claim in state.claims):
             return None
         if state.specs is None:
             state.specs = _encoder.encode([claim.spec for claim in state.claims])
         return state.specs
+
+    def _classes_of_nominated(self) -> Mapping[str, set[TaskClass]]:
+        """By claim (its key): the classes of the nominated pods that use it."""
+        session, (version, found) = self._opened.session, self._opened.nominated
+        if session is not None and version != session.nominations.version:
+            found, tasks = {}, session.snapshot.cache.tasks
+            for cls in {tasks[uid].cls for uid in session.nominations.node_by_uid}:
+                for key in cls.claims:
+                    found.setdefault(key, set()).add(cls)
+            self._opened.nominated = session.nominations.version, found
+        return found
 
     def _allocation(self, claim: ResourceClaim) -> Allocation | None:
         """The claim's allocation, in its status or held here; without the one that a simulated removal frees."""

@@ -133,6 +133,21 @@ def test_a_pod_does_not_keep_the_claim_of_victims_from_being_freed_for_a_nominat
 
 
 @MODES
+@pytest.mark.parametrize("claims", ["cd", "dc"])
+def test_a_failed_preemption_is_not_reused_for_a_pod_that_shares_the_claim_of_a_nominated_pod(
+    claims: str, evaluation: str
+) -> None:
+    """The device on the node is for the claim `c` of the nominated pod. The two pods differ only in their claims."""
+    cluster = world(evaluation, slice_of("n1", "a")).nodes(1, cpu="6")
+    cluster.add(pod("low", cpu="3", priority=1), pod("victim", cpu="2", priority=2), claim("c"), claim("d")).run()
+    cluster.add(user("high", "c", cpu="3", priority=9)).run(cycles=2)
+    cluster.assert_nominated("high", "n1")
+    cluster.add(user(f"p{n}", name, cpu="2", priority=5) for n, name in enumerate(claims)).run()
+    assert taken(cluster) == ["low", "victim"]
+    cluster.assert_nominated(f"p{claims.index('c')}", "n1")
+
+
+@MODES
 def test_no_victim_is_evicted_for_a_claim_that_a_pod_in_flight_uses(evaluation: str) -> None:
     """The claim is allocated, but not reserved for the second pod yet."""
     cluster = world(evaluation, slice_of("n1", "a")).nodes(1, cpu="4")
