@@ -198,7 +198,8 @@ def _plain_access(chosen: _Chosen, renew: Callable[[], Awaitable[Access]]) -> Ac
         if len(user["token"].splitlines()) > 1 or user["token"] != user["token"].strip():
             raise ValueError("token: expected one line without spaces around it")
         authorization = _constant(f"Bearer {user['token']}")
-    return Access(server, tls, cluster.get("tls-server-name"), cluster.get("proxy-url"), authorization, renew)
+    proxy = _checked_proxy(cluster.get("proxy-url"))
+    return Access(server, tls, cluster.get("tls-server-name"), proxy, authorization, renew)
 
 
 def _constant(header: str) -> Callable[[], Awaitable[str]]:
@@ -298,7 +299,7 @@ def _access(configuration: Any, renew: Callable[[], Awaitable[Access]]) -> Acces
         server=server,
         tls=tls,
         server_name=configuration.tls_server_name,
-        proxy=configuration.proxy,
+        proxy=_checked_proxy(configuration.proxy),
         authorization=authorization,
         renew=renew,
     )
@@ -312,6 +313,17 @@ def _checked_url(server: object) -> str:
     if not address.hostname or address.port == 0:  # `port` raises ValueError if it is out of range
         raise ValueError(f"expected a host and a valid port in the cluster's server, got {server!r}")
     return server.rstrip("/")
+
+
+def _checked_proxy(proxy: str | None) -> str | None:
+    """The URL of a proxy; None if there is none. Raises ValueError without the URL, because it may have a password."""
+    if not proxy:
+        return None
+    with suppress(ValueError):  # for example of `port`
+        address = urlsplit(proxy)
+        if address.scheme in ("http", "https") and address.hostname and address.port != 0:
+            return proxy
+    raise ValueError("proxy-url: expected an http or https URL with a host and a valid port")
 
 
 def _tls(server: str, cadata: str | None = None, cafile: str | None = None, *, verifies: bool) -> ssl.SSLContext:

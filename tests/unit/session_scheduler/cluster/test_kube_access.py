@@ -207,6 +207,21 @@ async def test_the_error_for_an_unusable_kubeconfig_has_the_reason(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "proxy",
+    ["socks5://user:secret@proxy.example", "proxy.example:3128", "http://", "http://user:secret@p.example:99999"],
+)
+@pytest.mark.parametrize("needs_library", [False, True])
+async def test_a_proxy_that_cannot_be_used_is_an_error_that_hides_its_password(
+    tmp_path: Path, proxy: str, needs_library: bool
+) -> None:
+    user = {"username": "u", "password": "p"} if needs_library else {}
+    file = kubeconfig(tmp_path / "config", user, **{"proxy-url": proxy})
+    with pytest.raises(InputError, match="proxy-url: expected an http or https URL") as caught:
+        await connect(file)
+    assert "secret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("token", ["secret\n", "secret\nsecret", " secret"])
 async def test_a_token_that_no_header_can_have_is_an_error_that_hides_it(tmp_path: Path, token: str) -> None:
     file = kubeconfig(tmp_path / "config", {"token": token})
