@@ -231,12 +231,14 @@ class _Queues:
 
 
 def _requests_of(group: Group) -> object:
-    """What decides the requests of the group's next tasks (`reclaiming.required_tasks`)."""
+    """What decides the requests of the group's next tasks (`reclaiming.required_tasks`), also of devices. Claims that
+    the queue has by then are not requested again.
+    """
     tasks = group.in_phase(Phase.PENDING)
     if group.single:
-        return [task.cls.usage for task in tasks]
+        return [task if task.cls.claims else task.cls for task in tasks]
     tasks.sort(key=attrgetter("key"))
-    return group.needed, group.lacks, [(task.sub_group, task.cls.usage) for task in tasks]
+    return group.needed, group.lacks, [(task.sub_group, task if task.cls.claims else task.cls) for task in tasks]
 
 
 def _fail(session: Session, groups: Iterable[Group], error: PluginError) -> None:

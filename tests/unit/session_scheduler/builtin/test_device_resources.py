@@ -295,6 +295,20 @@ def test_victims_of_other_schedulers_leave_no_space_in_a_limit(evaluation: Any) 
     cluster.assert_pending("high-2", f"queue 'a' has reached its limit of {A100}")
 
 
+@pytest.mark.parametrize("evaluation", ["naive", "heap", "board"])
+def test_the_next_pod_of_a_queue_counts_with_the_models_that_it_selects(evaluation: Any) -> None:
+    """Two pods of a queue request equal amounts, but only the first one selects a model."""
+    queues = [QueueConfig(name=name) for name in "abc"]
+    cluster = fleet(*queues, models=("A100",), gpus=16, evaluation=evaluation)
+    cluster.node("n2", cpu="64", offers={WHOLE: 10}, labels={MODEL: "T4"})
+    cluster.add(of("c", "c", 12, bound_to="n1"), of("b", "b", 6, bound_to="n2")).run()
+    cluster.add(of("a-0", "a", 4, priority=5, node_selector={MODEL: "A100"}), of("a-1", "a", 4, priority=1))
+    cluster.add(of("b-0", "b", 4)).run()
+    cluster.assert_bound("a-0", "n1")
+    cluster.assert_bound("a-1", "n2")
+    cluster.assert_pending("b-0")
+
+
 def with_nominated(model: str, evaluation: Any, limit: int = 4) -> FakeCluster:
     """A pod that is nominated for n1 and waits for one of two victims. Two GPUs of n2 are free, which is an A100."""
     config = SchedulerConfig(
