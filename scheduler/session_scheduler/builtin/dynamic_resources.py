@@ -264,8 +264,8 @@ class DynamicResources:
         """By claim (its key): the classes of the nominated pods that use it."""
         session, (version, found) = self._opened.session, self._opened.nominated
         if session is not None and version != session.nominations.version:
-            found, tasks = {}, session.snapshot.cache.tasks
-            for cls in {tasks[uid].cls for uid in session.nominations.node_by_uid}:
+            found, nominated = {}, map(session.snapshot.cache.tasks.get, session.nominations.node_by_uid)
+            for cls in {task.cls for task in nominated if task is not None}:
                 for key in cls.claims:
                     found.setdefault(key, set()).add(cls)
             self._opened.nominated = session.nominations.version, found
