@@ -55,14 +55,14 @@ def preempt(session: Session, group: Group, result: PlacementResult) -> list[Pre
         return _apply(session, result, tasks, answer) if refused or isinstance(answer, Preemption) else []
     found: list[Preemption] = []
     for task in _outranking(session, group, result.over_capacity):
-        answer = _run_plugins_once(session, group, task, alone=False)
+        answer = _run_plugins_once(session, result, task, alone=False)
         found += _apply(session, result, [task], answer) if isinstance(answer, Preemption) else []
     for task in result.barred if session.table.row_of else ():
-        found += _apply(session, result, [task], _run_plugins_once(session, group, task, alone=True))
+        found += _apply(session, result, [task], _run_plugins_once(session, result, task, alone=True))
     for task in refused:
         placeable = session.calls.places_groups and session.evaluator.board(task).mask.any()
         alone = not placeable or answers_by_node(session, task)
-        found += _apply(session, result, [task], _run_plugins_once(session, group, task, alone=alone))
+        found += _apply(session, result, [task], _run_plugins_once(session, result, task, alone=alone))
     return found
 
 
@@ -98,7 +98,7 @@ def _reclaim(session: Session, result: PlacementResult, tasks: Sequence[Task], *
                 continue
             result.preempts = True
             if session.asked_for is not None:
-                answer = _run_plugins_once(session, group, tasks[0], alone=alone, reclaims=True)
+                answer = _run_plugins_once(session, result, tasks[0], alone=alone, reclaims=True)
             else:
                 answer = _run_plugins(session, group, tasks, alone=alone, reclaims=True)
             if isinstance(answer, Preemption):
@@ -110,9 +110,10 @@ def _reclaim(session: Session, result: PlacementResult, tasks: Sequence[Task], *
 
 
 def _run_plugins_once(
-    session: Session, group: Group, task: Task, *, alone: bool, reclaims: bool = False
+    session: Session, result: PlacementResult, task: Task, *, alone: bool, reclaims: bool = False
 ) -> Preemption | NoPreemption | None:
     """Like `_run_plugins`, but reuses a NoPreemption for tasks that are alike until something changes."""
+    group = result.group
     limited: object = None
     if reclaims:
         alike = session.runner.reclaim_alike(group) if session.registered.validates_alike else None
@@ -125,7 +126,8 @@ def _run_plugins_once(
     of_task = task.cls.index if reclaims or limited is not None else session.evaluator.alike(task)
     key = (of_task, task.preemptor_priority, task.pod.spec.preemption_policy, alone, session.nominated.left_out(task),
            limited, offered)  # fmt: skip
-    state = (session.ledger.committed, session.ledger.choices, session.nominations.version)
+    placed = (group, len(result.placed)) if result.placed else None  # not committed yet
+    state = (session.ledger.committed, session.ledger.choices, session.nominations.version, placed)
     known = None if session.evaluator.naive else session.trials.no_preemption.get(key)
     if known is not None and known.state == state and session.nominations.node_of(task) is None:
         session.runner.note_rejected(task, known.rejectors.of_nodes)

@@ -29,7 +29,7 @@ UnitsOfKinds = Sequence[tuple[Unit, int]]
 class KnownNoPreemption(msgspec.Struct, frozen=True):
     """A failed `postfilter` in a state of the session, and the plugins that it noted for requeueing."""
 
-    state: tuple[int, int, int]
+    state: tuple[object, ...]
     answer: NoPreemption
     rejectors: Rejectors
 

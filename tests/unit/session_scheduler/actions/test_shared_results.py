@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import convert
 from msgspec.structs import replace
 
 from session_scheduler import Session, hookimpl
@@ -12,7 +13,7 @@ from session_scheduler.builtin.default_preemption import DefaultPreemption
 from session_scheduler.config.settings import QueueConfig, SchedulerConfig
 from session_scheduler.hookspecs import NoPreemption, Preemption, Trial
 from session_scheduler.model.events import ActionType, ClusterEventWithHint
-from session_scheduler.model.objects import Pod, PodStatus
+from session_scheduler.model.objects import Affinity, Pod, PodStatus
 from session_scheduler.testing import FakeCluster, pod, pod_group
 
 from ..builtin.test_default_preemption import budget
@@ -172,3 +173,16 @@ def test_more_victims_for_a_nominated_pod_count_for_the_next_group(evaluation: A
     cluster.add(replace(first, status=PodStatus(nominated_node_name="n1")), pod("p2", cpu="4", priority=10, queue="q"))
     cluster.run(ByName())
     assert nominated(cluster, "p1", "p2") == {"p1": True, "p2": True}
+
+
+@pytest.mark.parametrize("evaluation", EVALUATIONS)
+def test_a_pod_preempts_where_a_pod_of_its_group_was_placed_though_an_equal_pod_could_not(evaluation: Any) -> None:
+    """Until g-0 is placed, no node has the pod that they must be with, so evicting others would not help."""
+    term = {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+    beside = convert({"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}, Affinity)
+    cluster = FakeCluster(checked=False, evaluation=evaluation).node("n1", cpu="4")
+    cluster.add(pod("low", cpu="2", priority=1, bound_to="n1"), pod("a", cpu="3", priority=10, affinity=beside))
+    cluster.add(pod_group("g", None), pod("g-0", group="g", cpu="1", priority=10, labels={"app": "web"}))
+    cluster.add(pod("g-1", group="g", cpu="3", priority=10, affinity=beside))
+    cluster.run(ByName())
+    assert nominated(cluster, "a", "g-1") == {"a": False, "g-1": True}
