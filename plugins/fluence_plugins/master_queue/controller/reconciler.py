@@ -84,6 +84,8 @@ class Reconciler:
         self._retry_at: float | None = None
         """When to retry what failed or had to wait."""
         self._status_at = 0.0
+        self._desired_at = context.now()
+        """When the last pass computed the pools' states. The next pass applies later changes."""
         self._messages_pending = False
         """Whether messages arrived that the status does not show yet."""
         self._stale: dict[str, float] = {}
@@ -200,7 +202,7 @@ class Reconciler:
         now = self._context.now()
         times = [self._retry_at]
         if self._pools is not None:
-            times += [self._pools.next_silent(now), self._pools.next_forgotten(now)]
+            times += [self._pools.next_silent(self._desired_at), self._pools.next_forgotten(self._desired_at)]
         if self._messages_pending and not self._failed:  # otherwise the retry writes it
             times.append(self._status_at + self._context.status_seconds)
         due = min((time for time in times if time is not None), default=None)
@@ -253,7 +255,8 @@ class Reconciler:
             failures=tuple(self._failures),
             lacking=self._lacking,
         )
-        return desired(master, self._pools or Pools(MasterQueueSpec()), self._context.now(), view)
+        self._desired_at = self._context.now()
+        return desired(master, self._pools or Pools(MasterQueueSpec()), self._desired_at, view)
 
     @property
     def _unknown(self) -> Collection[type]:

@@ -61,6 +61,18 @@ def test_queues_follow_a_pool_that_appears_expires_and_returns() -> None:
     lives(life, document())
 
 
+def test_a_pool_that_falls_silent_during_a_pass_leaves_the_queues_at_once() -> None:
+    async def life(world: World) -> None:
+        world.publish("a", pods=10)
+        await asyncio.sleep(29.99)
+        world.publish("b", pods=10)  # the pass for it begins while the other pool is still active
+        await asyncio.sleep(1)
+        assert world.pools() == {"a": "Silent", "b": "Active"}
+        assert world.flavors("masterqueue") == world.flavors("group1") == [NAME + "b"]
+
+    lives(life, document())
+
+
 def test_unchanged_objects_are_not_written() -> None:
     async def life(world: World) -> None:
         await world.publish_for(20, "a", "b", pods=3)
