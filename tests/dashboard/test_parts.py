@@ -24,7 +24,7 @@ def parts(visitor: Visitor) -> Any:
 
 
 def test_parts_about_a_pod_appear_disappear_and_appear_again(world: World, admin: Visitor) -> None:
-    admin.patience = 60.0  # the dashboard reuses for ten seconds that there is no such pod, and may then wait ten more
+    admin.patience = 60.0  # the dashboard may show for twenty seconds that the new pod does not exist
     admin.open(PAGE)
     before = parts(admin)
     assert not set(OF_THE_POD) & set(before)

@@ -231,8 +231,8 @@ cdef class Engine(Traverser):
     cdef int32_t place_now(self, Form form, Terms terms, int64_t now, int64_t duration, int64_t longest):
         """Sets a request, matches it at `now`, writes R_lite, and holds the result for at most `longest` seconds.
 
-        Releases the GIL only once. Returns the job's slot, IN_VAIN if there is no match, or UNSURE if R cannot be written or
-        the jobspec is invalid. Uses no candidates or preferences.
+        Releases the GIL once for all of these steps. Returns the job's slot. Returns IN_VAIN if the request has no match, and
+        UNSURE if the jobspec is invalid or R cannot be written. Ignores candidates and preferences.
         """
         cdef int32_t slot = IN_VAIN
         cdef int64_t end = now + min(duration, longest)
@@ -258,9 +258,10 @@ cdef class Engine(Traverser):
         Uses the constraint and the candidates of the last request. Returns tuples (vertex, number of slots that the
         candidates allow, the rank to which this number applies, whether it meets the constraint, whether it is up, whether
         it is untouched, amounts, free amounts, parts, free parts, whether the numbers of parts are only upper bounds). The
-        number of slots is -1 if there is no cap, or if slots below the vertex may also be counted on other ranks. A vertex
-        meets the constraint or is up only if this is true of all its ancestors, too. A vertex is untouched if no job holds
-        it, an ancestor or a descendant. A part is the amount of a type in `needs`: from one pool, or from whole vertices.
+        number of slots is -1 if the candidates set no cap, or if other ranks may also count slots below the vertex. Both the
+        vertex and all its ancestors must meet the constraint, and both must be up. A vertex is untouched if no job holds the
+        vertex, one of its ancestors or one of its descendants. A part is the amount of a type in `needs`, from one pool or
+        from whole vertices.
         """
         cdef int32_t v, rank
         cdef bint up, untaken

@@ -117,7 +117,10 @@ def allocate(matcher, Turn turn not None, Engine engine not None, JobTable table
 
 
 cdef _allocate(Engine engine, JobTable table, dict known, jobspec, jobid, now):
-    """Returns an `Allocation`, or changes nothing: False if the fast path does not apply, True if there is no match."""
+    """Allocates, and returns the `Allocation`.
+
+    Returns False if the fast path does not apply, and True if the request has no match. Then nothing has changed.
+    """
     cdef int32_t slot
     cdef int64_t at
     cdef MatchPlan plan
