@@ -108,7 +108,7 @@ def queue_spec(
         for resource, quantity in named.items():
             at = f"{which}.{resource}"
             if resource != PODS and not is_counted(resource):
-                problem = problem or Problem("Invalid", f"{at}: {unknown_resource(resource)}", at)
+                problem = problem or Problem("Invalid", f"{at}: {unknown_resource(resource, PODS)}", at)
             try:
                 amounts[which][resource] = amount_of(resource, quantity)
             except QuantityError as error:

@@ -101,12 +101,13 @@ def is_scalar(name: str) -> bool:
     return not name.startswith("requests.") or "kubernetes.io/" in name
 
 
-def unknown_resource(name: str) -> str:
-    """The problem of a name that is not counted, and the remedy."""
+def unknown_resource(name: str, *others: str) -> str:
+    """The problem of a name that is not counted, and the remedy. `others` are valid here, too."""
+    known = (*_COUNTED, *others)
     without_prefix = name.removeprefix("requests.").removeprefix("limits.")  # as in a ResourceQuota
     is_known = without_prefix != name and is_counted(without_prefix)
-    near = [without_prefix] if is_known else get_close_matches(name.lower(), _COUNTED, 1, 0.7)  # gpu is not cpu
-    remedy = f"did you mean {near[0]}?" if near else f"use {', '.join(_COUNTED)}, hugepages-SIZE or DOMAIN/NAME"
+    near = [without_prefix] if is_known else get_close_matches(name.lower(), known, 1, 0.7)  # gpu is not cpu
+    remedy = f"did you mean {near[0]}?" if near else f"use {', '.join(known)}, hugepages-SIZE or DOMAIN/NAME"
     return f"unknown resource; {remedy}"
 
 

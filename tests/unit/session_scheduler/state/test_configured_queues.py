@@ -26,7 +26,9 @@ HEADER = "apiVersion: fluence.flux-framework.org/v1alpha1\nkind: SchedulerConfig
      "parent"),
     ("- {name: a, limit: {cpu: -1}}", "f: queues[0].limit.cpu: -1 is negative; write 0 or more"),
     ("- {name: a, limit: {gpu: 4}}",
-     "f: queues[0].limit.gpu: unknown resource; use cpu, memory, ephemeral-storage, hugepages-SIZE or DOMAIN/NAME"),
+     "f: queues[0].limit.gpu: unknown resource; use cpu, memory, ephemeral-storage, pods, hugepages-SIZE or "
+     "DOMAIN/NAME"),
+    ("- {name: a, limit: {pod: 4}}", "f: queues[0].limit.pod: unknown resource; did you mean pods?"),
     ("- {name: a, deserved: {requests.nvidia.com/gpu: 4}}",
      "f: queues[0].deserved.requests.nvidia.com/gpu: unknown resource; did you mean nvidia.com/gpu?"),
     ("- {name: a, deserved: {cpu: lots}}", "f: queues[0].deserved.cpu: 'lots' is not a valid quantity; write a number "
